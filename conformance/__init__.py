@@ -1,0 +1,1 @@
+"""The conformance suite: plain functions that hold a plugin to its contract."""

@@ -1,0 +1,71 @@
+"""Admission: two ordered chains, ``door`` before tokenizing and ``budget`` after."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..flow import Frozen, Refusal
+from .markers import hookspec
+
+if TYPE_CHECKING:
+    from .model import Limits
+
+
+class Ask(Frozen, frozen=True, kw_only=True):
+    """The facts of one request that admission may judge."""
+
+    request_id: str
+    tenant: str
+    n: int
+    arrival: float
+    deadline: float | None = None
+    priority: int = 0
+    num_prompt_tokens: int | None = None
+    """``None`` at the door, where nothing is tokenized yet."""
+    max_tokens: int | None = None
+    """As the caller asked; at the budget already cut to the context limit."""
+
+
+class Load(Frozen, frozen=True, kw_only=True):
+    """The engine's state when it is asked."""
+
+    now: float
+    num_waiting: int
+    """Requests not yet started, those still being tokenized included."""
+    num_running: int
+    waiting_tokens: int
+    """Prompt tokens of the waiting requests."""
+    num_free_blocks: int
+    num_blocks: int
+    requests_per_second: float
+    """Finished lately; 0 when unknown. For ``retry_after``."""
+
+
+class Admission(Protocol):
+    """One member of an admission chain. Called from any thread, one call at a time.
+
+    What ``ask`` reserved is given back by exactly one ``release``: when a later
+    member refuses, or when the admitted request ends.
+    """
+
+    def ask(self, ask: Ask, load: Load) -> Refusal | None:
+        """``None`` admits; a ``Refusal`` says which limit was met (promise P7)."""
+
+    def release(self, request_id: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class AdmissionContext:
+    """What an admission plugin is built with."""
+
+    name: str
+    """The name this member goes by in refusals (``as``, or the plugin's)."""
+    limits: "Limits"
+
+
+@hookspec(firstresult=True)
+def enginebay_admission(options: Any, context: AdmissionContext) -> Admission:  # type: ignore[empty-body]
+    """Build one member of the door or budget chain. Called once a place in a chain.
+
+    :param options: the plugin's own ``Options``, filled from the stack file
+    :param context: its name in the chain and the engine's limits
+    """

@@ -1,0 +1,91 @@
+"""Allocator: which KV blocks belong to whom. Block ids and counts only, no torch."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..flow import BlockOp, Frozen, TokenIds
+from .markers import hookspec
+
+
+class Match(Frozen, frozen=True, kw_only=True):
+    """Positions of a prompt whose keys and values are already cached."""
+
+    num_tokens: int = 0
+
+
+class Reservation(Frozen, frozen=True, kw_only=True):
+    """A sequence's block table, from entry ``first`` on, is now ``block_ids``."""
+
+    first: int = 0
+    block_ids: TokenIds = ()
+    ops: tuple[BlockOp, ...] = ()
+    """Bytes to move before the step writes (copy-on-write)."""
+
+
+class Shortfall(Frozen, frozen=True, kw_only=True):
+    """Nothing was reserved: so many blocks are missing."""
+
+    missing: int
+
+
+class Allocator(Protocol):
+    """Hands out KV blocks with reference counts. Called from the step thread alone.
+
+    Conservation: every block is free, cached, or held; ``num_free`` counts those that
+    a reservation could get right now (evictable cached ones included).
+    """
+
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def num_free(self) -> int: ...
+    def match(self, sequence_id: int, identity: bytes, token_ids: TokenIds) -> Match:
+        """Give a new sequence the cached blocks of its longest known prefix.
+
+        :param identity: root of the hash chain: model, quantization, adapter,
+            tokenizer, template, positional policy, tenant salt (DESIGN 4.11)
+        Never covers the whole prompt: at least one token is left to compute.
+        """
+
+    def reserve(self, sequence_id: int, num_tokens: int) -> Reservation | Shortfall:
+        """Make positions ``0 .. num_tokens - 1`` of a sequence writable from its last
+        published or computed position on. All or nothing. An unknown id starts a new
+        table. A shared block about to be written is replaced by a copy."""
+
+    def fork(self, parent_id: int, child_id: int, num_tokens: int) -> Reservation:
+        """Share the parent's first ``num_tokens`` positions with a new sequence.
+
+        Full blocks are shared, and so is a partly filled last one, until a
+        ``reserve`` of either sequence would write it.
+        """
+
+    def trim(self, sequence_id: int, num_tokens: int) -> None:
+        """Give back the blocks past position ``num_tokens - 1`` (rejected drafts)."""
+
+    def publish(self, sequence_id: int, token_ids: TokenIds) -> None:
+        """Tell which tokens stand at the committed positions ``0 ..``; only these
+        may be reused by others."""
+
+    def free(self, sequence_id: int) -> None:
+        """Drop a sequence; unknown ids are ignored, so a second call is harmless."""
+
+    def check_integrity(self) -> None:
+        """Raise ``IntegrityError`` on a leak, double use or wrong count."""
+
+
+@dataclass(frozen=True)
+class AllocatorContext:
+    """What an allocator is built with."""
+
+    num_blocks: int
+    block_size: int
+    """Tokens a block."""
+
+
+@hookspec(firstresult=True)
+def enginebay_allocator(options: Any, context: AllocatorContext) -> Allocator:  # type: ignore[empty-body]
+    """Build the allocator. Called once, at assembly.
+
+    :param options: the plugin's own ``Options``, filled from the stack file
+    :param context: size of the pool
+    """

@@ -1,0 +1,72 @@
+"""Executor: runs plans on hardware. Several may be in flight."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..flow import StepPlan, StepResult
+from .markers import hookspec
+
+if TYPE_CHECKING:
+    from ..dispatch import KernelTable
+    from ..sampling import Chain
+    from .format import Checkpoint
+    from .model import Limits, ModelFamily, ModelSpec
+    from .quant import Quantizer
+
+
+class Handle(Protocol):
+    """A plan under way."""
+
+    @property
+    def step(self) -> int: ...
+
+
+class Executor(Protocol):
+    """Computes plans in the order given. Called from the step thread alone."""
+
+    @property
+    def num_blocks(self) -> int:
+        """KV blocks in its pool."""
+
+    @property
+    def depth(self) -> int:
+        """Plans that may be in flight at once, 1 or more."""
+
+    def warm_up(self) -> None:
+        """Compile and touch everything, so that the first request is not slower."""
+
+    def execute(self, plan: StepPlan) -> Handle: ...
+    def collect(self, handle: Handle) -> StepResult:
+        """Wait for a plan. Handles are collected in order."""
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by ledger line (``weights``, ``kv``, ...)."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class ExecutorContext:
+    """What an executor is built with."""
+
+    spec: "ModelSpec"
+    family: "ModelFamily"
+    checkpoint: "Checkpoint"
+    table: "KernelTable"
+    quantizer: "Quantizer"
+    chain: "Chain"
+    limits: "Limits"
+    """``num_blocks`` is 0 when ``kv_bytes`` decides."""
+    kv_bytes: int
+    dtype: str
+    device: str
+    threads: int
+
+
+@hookspec(firstresult=True)
+def enginebay_executor(options: Any, context: ExecutorContext) -> Executor:  # type: ignore[empty-body]
+    """Load the model and build the executor. Called once, at assembly.
+
+    :param options: the plugin's own ``Options``, filled from the stack file
+    :param context: model, kernels, quantization, sampler chain and limits
+    """

@@ -1,0 +1,41 @@
+"""Transport: serves a mapping *model name -> EngineClient*, never an engine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .markers import hookspec
+
+if TYPE_CHECKING:
+    from .client import EngineClient
+    from .sink import SinkKind
+
+
+class Transport(Protocol):
+    """Owns sockets, parsing and identity; reports each written token."""
+
+    def serve(self) -> None:
+        """Serve until told to stop (a signal, or ``stop``); blocks. On the way out
+        every client is drained."""
+
+    def stop(self) -> None:
+        """Ask ``serve`` to end; from any thread."""
+
+
+@dataclass(frozen=True)
+class TransportContext:
+    """What a transport is built with."""
+
+    clients: "Mapping[str, EngineClient]"
+    sinks: "Mapping[str, SinkKind]"
+    version: str
+    """The service version (DESIGN 4.12)."""
+
+
+@hookspec(firstresult=True)
+def enginebay_transport(options: Any, context: TransportContext) -> Transport:  # type: ignore[empty-body]
+    """Build a transport. Called once, after the engines are ready to start.
+
+    :param options: the plugin's own ``Options``, filled from the stack file
+    :param context: engine clients by model name, sinks by name, service version
+    """
