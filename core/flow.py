@@ -26,7 +26,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 # --- what a caller asks for -------------------------------------------------------
 
 
-class OpenParameters(type(msgspec.Struct)):
+class OpenParameters(type(msgspec.Struct)):  # type: ignore[misc]
     """Lets ``SamplingParams(temperature=0.7)`` name fields that sampler plugins own."""
 
     def __call__(cls, **fields: Any) -> Any:
