@@ -83,7 +83,7 @@ class Timeline:
         self._lock = Lock()
 
     def mark(self, request_id: str, what: What, time: float, **facts: Any) -> None:
-        """Note that something happened. About a microsecond; from any thread.
+        """Note that something happened. One or two microseconds; from any thread.
 
         A request's first mark must be ``accepted``, ``admitted`` or ``refused``; other
         marks of an unknown request are dropped.
@@ -103,7 +103,8 @@ class Timeline:
             run = (what, facts.get(key))
             event = track.runs.get(run)
             if event is None:
-                event = {"what": what, "time": time, "until": time, "marks": 1, **facts}
+                event = {"what": what, "time": time, "until": time, "marks": 1}
+                event.update(facts, longest_gap=0.0)
                 track.runs[run] = event
                 track.add(event, self._max_events)
             else:
@@ -113,10 +114,10 @@ class Timeline:
         """A request's events in the order in which they began; empty when unknown.
 
         Every event has ``what``, ``time`` and its facts. A folded one has also
-        ``until`` (time of its last mark), ``marks`` (how many) and, from the second
-        mark on, ``longest_gap`` (seconds between two of them); ``step`` becomes
-        ``first_step`` and ``last_step``. Where events were dropped there is one
-        ``omitted`` with their ``count``.
+        ``until`` (time of its last mark), ``marks`` (how many) and ``longest_gap``
+        (seconds between two of them); its ``step`` becomes ``first_step`` and
+        ``last_step``. Where events were dropped there is one ``omitted`` with their
+        ``count``.
         """
         with self._lock:
             track = self._tracks.get(request_id)
@@ -145,7 +146,7 @@ class Timeline:
 
 def _fold(event: dict[str, Any], time: float, facts: dict[str, Any]) -> None:
     gap = time - event["until"]
-    if gap > event.get("longest_gap", 0.0) or event["marks"] == 1:
+    if gap > event["longest_gap"]:
         event["longest_gap"] = gap
     event["until"] = time
     event["marks"] += 1
@@ -215,7 +216,7 @@ def _intervals(ready: list[dict[str, Any]]) -> tuple[float | None, float | None]
     for runs in choices.values():
         seconds += runs[-1]["until"] - runs[0]["time"]
         intervals += sum(run.get("count", run["marks"]) for run in runs) - 1
-        gaps = [run["longest_gap"] for run in runs if "longest_gap" in run]
+        gaps = [run["longest_gap"] for run in runs if run["marks"] > 1]
         gaps += [after["time"] - run["until"] for run, after in pairwise(runs)]
         longest = max([*gaps, *([] if longest is None else [longest])], default=None)
     return (seconds / intervals if intervals > 0 else None), longest
