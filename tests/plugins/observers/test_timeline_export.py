@@ -112,7 +112,7 @@ def test_a_full_disk_is_reported_at_the_next_request():
     [
         ({"path": "/nowhere/at/all.jsonl"}, "path '/nowhere/at/all.jsonl' can't be written"),
         ({"linger": -1.0}, "linger is -1.0"),
-        ({"max_pending": 0}, "max_pending is 0"),
+        ({"max_pending": 0}, "linger is 1.0 and max_pending is 0"),
     ],
 )
 def test_an_impossible_option_stops_the_start(options, told):
