@@ -1,0 +1,198 @@
+"""A checkpoint becomes a decoder: every tensor accounted for, once in memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+import torch
+
+from .dispatch import KernelTable
+from .errors import ModelError
+from .hookspecs.format import Checkpoint
+from .hookspecs.kernel import KVSpec, OpSignature
+from .hookspecs.model import Decoder, ModelFamily, ModelSpec, Role, Weight, check_weights
+from .hookspecs.quant import PackedLinear, Quantizer
+
+log = structlog.get_logger("enginebay.weights")
+
+HARMLESS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
+"""Ends of names of buffers that older checkpoints store beside the weights."""
+
+
+class CheckpointBuilder:
+    """What a model family builds its decoder with (``enginebay.hookspecs.model``).
+
+    ``tensors`` holds everything that stays in memory, by name, no storage twice: the
+    ledger's line ``weights``. Source tensors are copied one at a time and dropped.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        weights: tuple[Weight, ...],
+        quantizer: Quantizer,
+        table: KernelTable,
+        dtype: str,
+        device: str,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.shapes = {weight.name: weight.shape for weight in weights}
+        self.quantizer = quantizer
+        self.table = table
+        self.dtype: torch.dtype = getattr(torch, dtype)
+        self.device = torch.device(device)
+        self.tensors: dict[str, torch.Tensor] = {}
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A tensor of the checkpoint in the stack's compute dtype, on its device."""
+        kept = self.tensors.get(name)
+        if kept is None:
+            kept = self.tensors[name] = self._stack((name,))
+        return kept
+
+    def linear(self, name: str, parts: tuple[str, ...], role: Role = "linear") -> PackedLinear:
+        """Weights ``parts`` stacked by rows, packed by the quantization plugin.
+
+        A single part that ``tensor`` gave out before (tied embeddings) is handed to
+        the quantizer as it is, so an unquantized head shares its memory.
+        """
+        shared = self.tensors.get(parts[0]) if len(parts) == 1 else None
+        weight = self._stack(parts) if shared is None else shared
+        biases = [part.removesuffix(".weight") + ".bias" for part in parts]
+        bias = self._stack(tuple(biases)) if biases[0] in self.shapes else None
+        packed = self.quantizer.pack(name, role, weight, bias)
+        self._keep(packed)
+        return packed
+
+    def op(self, signature: OpSignature) -> Callable[..., Any]:
+        """The chosen kernel for an op."""
+        return self.table.resolve(signature)
+
+    def _stack(self, names: tuple[str, ...]) -> torch.Tensor:
+        """Tensors joined along axis 0, in memory of their own.
+
+        Always a copy: a reader may hand out views of a mapped file, which are not
+        aligned for the kernels and belong to nobody's ledger line.
+        """
+        rows = sum(self.shapes[name][0] for name in names)
+        shape = (rows, *self.shapes[names[0]][1:])
+        joined = torch.empty(shape, dtype=self.dtype, device=self.device)
+        start = 0
+        for name in names:
+            part = self.checkpoint.load(name).detach()
+            joined[start : start + part.shape[0]].copy_(part)
+            start += part.shape[0]
+        return joined
+
+    def _keep(self, packed: PackedLinear) -> None:
+        """Record a layer's tensors, but for those that share a recorded storage."""
+        known = {tensor.untyped_storage().data_ptr() for tensor in self.tensors.values()}
+        new = {f"{packed.name}.{key}": tensor for key, tensor in packed.tensors.items()}
+        if packed.bias is not None:
+            new[f"{packed.name}.bias"] = packed.bias
+        for name, tensor in new.items():
+            if tensor.untyped_storage().data_ptr() not in known:
+                self.tensors[name] = tensor
+
+
+def open_builder(
+    spec: ModelSpec,
+    family: ModelFamily,
+    checkpoint: Checkpoint,
+    quantizer: Quantizer,
+    table: KernelTable,
+    dtype: str,
+    device: str,
+) -> CheckpointBuilder:
+    """Hold a checkpoint against a model's needs, warn, and make its builder.
+
+    :raises ModelError: a tensor is missing, misshapen or defined in two ways
+    """
+    weights = family.weights(spec)
+    extras = check_weights(checkpoint, weights)
+    if spec.tie_embeddings and "lm_head.weight" in extras:
+        _check_tied_head(checkpoint)
+        extras = tuple(name for name in extras if name != "lm_head.weight")
+    unknown = [name for name in extras if not name.endswith(HARMLESS)]
+    if unknown:
+        log.warning(
+            "the checkpoint has tensors that the model does not use",
+            location=checkpoint.location,
+            count=len(unknown),
+            names=unknown[:8],
+        )
+    _warn_of_half(spec, checkpoint, dtype)
+    return CheckpointBuilder(checkpoint, weights, quantizer, table, dtype, device)
+
+
+def load_decoder(
+    spec: ModelSpec,
+    family: ModelFamily,
+    checkpoint: Checkpoint,
+    quantizer: Quantizer,
+    table: KernelTable,
+    dtype: str,
+    device: str,
+) -> tuple[Decoder, dict[str, torch.Tensor]]:
+    """Check a checkpoint's tensors and build the decoder.
+
+    :return: the decoder, and every tensor it keeps, by name, no storage twice (the
+        ledger's line ``weights``)
+    :raises ModelError: a tensor is missing, misshapen or defined in two ways
+    """
+    builder = open_builder(spec, family, checkpoint, quantizer, table, dtype, device)
+    return family.build(spec, builder), builder.tensors
+
+
+def kv_spec(spec: ModelSpec, *, block_size: int, max_model_len: int, dtype: str) -> KVSpec:
+    """What the KV store of a model must hold, ``block_size`` tokens a block."""
+    return KVSpec(
+        num_layers=spec.num_layers,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        block_size=block_size,
+        max_model_len=max_model_len,
+        dtype=dtype,
+        scale=spec.head_dim**-0.5,
+        sliding_window=spec.sliding_window,
+    )
+
+
+def attention_signature(kv: KVSpec) -> OpSignature:
+    """The op that the kernel table resolves to a builder of ``Attention``."""
+    return OpSignature(
+        op="attention",
+        dtype=kv.dtype,
+        sizes=(
+            ("heads", kv.num_heads),
+            ("kv_heads", kv.num_kv_heads),
+            ("head_dim", kv.head_dim),
+            ("block_size", kv.block_size),
+        ),
+        features=() if kv.sliding_window is None else ("sliding_window",),
+    )
+
+
+def _check_tied_head(checkpoint: Checkpoint) -> None:
+    """A tied model may store its head as well, but not with values of its own."""
+    head = checkpoint.load("lm_head.weight")
+    embeddings = checkpoint.load("model.embed_tokens.weight")
+    if not torch.equal(head, embeddings):
+        msg = (
+            f"{checkpoint.tensors['lm_head.weight'].file}: 'lm_head.weight' differs from "
+            "'model.embed_tokens.weight', but config.json has tie_word_embeddings true; "
+            "set it to false to use both, or remove 'lm_head.weight'"
+        )
+        raise ModelError(msg)
+
+
+def _warn_of_half(spec: ModelSpec, checkpoint: Checkpoint, dtype: str) -> None:
+    """float16 ends at 65504; weights trained in bfloat16 may need more."""
+    stored = {info.dtype.lower() for info in checkpoint.tensors.values()}
+    if dtype == "float16" and (spec.dtype == "bfloat16" or stored & {"bf16", "bfloat16"}):
+        log.warning(
+            "the model was trained in bfloat16 and runs in float16: activations past 65504 "
+            "overflow; use dtype = 'bfloat16' or 'float32' if its output breaks",
+            location=checkpoint.location,
+        )

@@ -1,0 +1,41 @@
+"""Matrix products, fast or the same for a row wherever it stands.
+
+A float GEMM picks its kernel by the number of rows, so a row's bits change between a
+batch of 1, of 2 to 15, and of 16 and more. Products over tiles of always 16 rows do
+not have that choice: every call has the same shape, and a row's result depends neither
+on its place in the tile nor on what the other rows hold.
+"""
+
+import torch
+import torch.nn.functional as F
+from enginebay.hookspecs.quant import PackedLinear
+
+ROWS = 16
+"""Rows of a tile; the last one is filled up with zeros."""
+
+
+def mm(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
+    """One product over all rows: x [T, K] -> [T, N], bias included."""
+    return F.linear(x, packed.tensors["weight"], packed.bias)
+
+
+def tiles(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
+    """The product tile by tile: x [T, K] -> [T, N], bias included; row-invariant."""
+    rows = x.shape[0]
+    if rows == 0:
+        return mm(x, packed)
+    # A buffer of its own also gives every tile the same alignment, which some BLAS
+    # libraries look at when they choose a kernel.
+    padded = x.new_zeros((-(-rows // ROWS) * ROWS, x.shape[1]))
+    padded[:rows] = x
+    return torch.cat([mm(tile, packed) for tile in torch.split(padded, ROWS)])[:rows]
+
+
+def mm_logits(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
+    """``mm`` in float32."""
+    return mm(x, packed).float()
+
+
+def tiles_logits(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
+    """``tiles`` in float32."""
+    return tiles(x, packed).float()

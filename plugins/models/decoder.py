@@ -1,0 +1,125 @@
+"""The one decoder of the Llama-like families, over the ops of the kernel table.
+
+Pre-norm residual blocks: RMS norm, attention with rotary positions and grouped
+queries, RMS norm, gated SiLU feed-forward (Touvron et al., arXiv 2302.13971); with
+optional biases, and an optional norm of every query and key head before the rotation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from enginebay.batch import Batch
+from enginebay.hookspecs.kernel import Attention, OpSignature
+from enginebay.hookspecs.model import Builder, ModelSpec, Role
+
+from .rope import Rotary
+
+EMBEDDINGS = "model.embed_tokens.weight"
+FINAL_NORM = "model.norm.weight"
+HEAD = "lm_head.weight"
+
+RowOp = Callable[[torch.Tensor], torch.Tensor]
+"""[T, K] -> [T, N], its weights included."""
+Sizes = tuple[tuple[str, int], ...]
+
+
+class LlamaDecoder:
+    """T rows of token ids become logits for the rows that want them."""
+
+    def __init__(self, spec: ModelSpec, builder: Builder) -> None:
+        self.spec = spec
+        self.embeddings = builder.tensor(EMBEDDINGS)
+        kit = Kit(builder, str(self.embeddings.dtype).removeprefix("torch."), spec.norm_eps)
+        sizes = (("vocab", spec.vocab_size), ("hidden", spec.hidden_size))
+        self.embed = kit.op("embedding", sizes)
+        self.rotary = Rotary(spec.rope, self.embeddings.device)
+        self.layers = [Layer(spec, number, kit) for number in range(spec.num_layers)]
+        self.norm = kit.norm(FINAL_NORM)
+        self.head = kit.linear("lm_head", (EMBEDDINGS if spec.tie_embeddings else HEAD,), "head")
+
+    def forward(self, batch: Batch, attention: Attention) -> torch.Tensor:
+        """Compute every row of the batch and write its keys and values.
+
+        :return: float32 logits [len(batch.logit_rows), vocab_size]
+        """
+        hidden = self.embed(batch.token_ids, self.embeddings)
+        attention.prepare(batch)
+        cos_sin = self.rotary.cos_sin(batch.positions)
+        for layer in self.layers:
+            layer.forward(hidden, cos_sin, attention)
+        if batch.logit_rows.shape[0] == 0:
+            return hidden.new_empty((0, self.spec.vocab_size), dtype=torch.float32)
+        wanted = hidden.index_select(0, batch.logit_rows)
+        logits: torch.Tensor = self.head(self.norm(wanted))
+        return logits
+
+
+class Layer:
+    """One residual block."""
+
+    def __init__(self, spec: ModelSpec, number: int, kit: "Kit") -> None:
+        self.number = number
+        self.heads, self.kv_heads, self.dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
+        name = f"model.layers.{number}"
+        self.input_norm = kit.norm(f"{name}.input_layernorm.weight")
+        self.qkv = kit.linear(f"{name}.self_attn.qkv", _projections(f"{name}.self_attn", "qkv"))
+        self.query_norm = self.key_norm = None
+        if spec.qk_norm:
+            self.query_norm = kit.norm(f"{name}.self_attn.q_norm.weight")
+            self.key_norm = kit.norm(f"{name}.self_attn.k_norm.weight")
+        self.output = kit.linear(f"{name}.self_attn.output", _projections(f"{name}.self_attn", "o"))
+        self.mlp_norm = kit.norm(f"{name}.post_attention_layernorm.weight")
+        gate_up = tuple(f"{name}.mlp.{part}_proj.weight" for part in ("gate", "up"))
+        self.gate_up = kit.linear(f"{name}.mlp.gate_up", gate_up)
+        self.activate = kit.op("silu_and_mul", (("size", spec.intermediate_size),))
+        self.down = kit.linear(f"{name}.mlp.down", (f"{name}.mlp.down_proj.weight",))
+
+    def forward(self, hidden: torch.Tensor, cos_sin: torch.Tensor, attention: Attention) -> None:
+        """Add the block's attention and feed-forward to ``hidden`` [T, H], in place."""
+        q, k, v = self._project(self.input_norm(hidden))
+        attention.write(self.number, q, k, v, cos_sin)
+        hidden += self.output(attention.attend(self.number, q))
+        hidden += self.down(self.activate(self.gate_up(self.mlp_norm(hidden))))
+
+    def _project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """x [T, H] -> q [T, Hq, D], k and v [T, Hk, D], contiguous, not rotated."""
+        rows, dim = x.shape[0], self.dim
+        qkv = self.qkv(x).view(rows, self.heads + 2 * self.kv_heads, dim)
+        heads = [self.heads, self.kv_heads, self.kv_heads]
+        q, k, v = (part.contiguous() for part in torch.split(qkv, heads, dim=1))
+        if self.query_norm is not None and self.key_norm is not None:
+            q = self.query_norm(q.flatten(0, 1)).view(q.shape)
+            k = self.key_norm(k.flatten(0, 1)).view(k.shape)
+        return q, k, v
+
+
+@dataclass(frozen=True)
+class Kit:
+    """Ops of the kernel table, bound to the weights they work with."""
+
+    builder: Builder
+    dtype: str
+    eps: float
+
+    def op(self, name: str, sizes: Sizes, scheme: str = "") -> Callable[..., torch.Tensor]:
+        """The kernel chosen for an op of these sizes."""
+        signature = OpSignature(op=name, dtype=self.dtype, scheme=scheme, sizes=sizes)
+        return self.builder.op(signature)
+
+    def norm(self, name: str) -> RowOp:
+        """RMS norm with the weight ``name``."""
+        weight, eps = self.builder.tensor(name), self.eps
+        call = self.op("rms_norm", (("size", weight.shape[0]),))
+        return lambda x: call(x, weight, eps)
+
+    def linear(self, name: str, parts: tuple[str, ...], role: Role = "linear") -> RowOp:
+        """One packed layer; ``role`` "head" gives float32 logits."""
+        packed = self.builder.linear(name, parts, role)
+        sizes = (("in", packed.in_features), ("out", packed.out_features))
+        call = self.op("logits" if role == "head" else "linear", sizes, packed.scheme)
+        return lambda x: call(x, packed)
+
+
+def _projections(name: str, letters: str) -> tuple[str, ...]:
+    return tuple(f"{name}.{letter}_proj.weight" for letter in letters)
