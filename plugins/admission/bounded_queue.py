@@ -18,8 +18,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Choices that may wait for their start; a request with ``n`` choices counts as
     ``n``. 0: no bound."""
     max_waiting_tokens: int = 65_536
-    """Prompt tokens that may wait; choices share their prompt, so it counts once.
-    0: no bound."""
+    """Prompt tokens that may wait; a prompt counts once for each choice. 0: no bound."""
     retry_after: float = 1.0
     """Seconds told to a refused caller while the engine's pace is unknown, and the least
     told at any time."""
@@ -40,7 +39,7 @@ class BoundedQueue:
         self._seats = seats
         self._options = options
         self._choices: dict[str, int] = {}
-        """Of each admitted request, oldest first."""
+        """Of each admitted request."""
         self._held = 0
 
     def ask(self, ask: Ask, load: Load) -> Refusal | None:
@@ -55,7 +54,7 @@ class BoundedQueue:
 
     def _queue(self, ask: Ask, load: Load) -> Refusal | None:
         limit = self._options.max_waiting
-        waiting = max(self._waiting(load.num_waiting), self._held - self._seats)
+        waiting = max(load.num_waiting, self._held - self._seats)
         if not limit or waiting <= 0 or waiting + ask.n <= limit:
             return None
         return self._refusal(
@@ -66,16 +65,9 @@ class BoundedQueue:
             retry_after=self._retry(waiting + ask.n - limit, load),
         )
 
-    def _waiting(self, num_requests: int) -> int:
-        """Choices of the requests that wait: taken to be the newest of those admitted."""
-        extra = 0
-        for _, n in zip(range(num_requests), reversed(self._choices.values()), strict=False):
-            extra += n - 1
-        return num_requests + extra
-
     def _tokens(self, ask: Ask, load: Load) -> Refusal | None:
         limit = self._options.max_waiting_tokens
-        joining = ask.num_prompt_tokens or 0
+        joining = ask.n * (ask.num_prompt_tokens or 0)
         total = load.waiting_tokens + joining
         if not limit or not load.num_waiting or total < limit or (joining and total == limit):
             return None
@@ -102,7 +94,7 @@ class BoundedQueue:
         )
 
     def _retry(self, excess: int, load: Load) -> float:
-        """Seconds until ``excess`` requests more have ended, at the pace of late."""
+        """Seconds until ``excess`` places more are free, at the pace of late."""
         least, most = self._options.retry_after, self._options.max_retry_after
         if load.requests_per_second <= 0:
             return least

@@ -59,10 +59,13 @@ def test_case_31_a_request_counts_with_all_its_choices():
     """Case 31: four choices take four places, both when they join and while they wait."""
     queue = make(max_waiting=8)
     assert queue.ask(ask("a", n=4), load(waiting=0)) is None
-    assert queue.ask(ask("b", n=4), load(waiting=1)) is None
-    refusal = queue.ask(ask("c", n=1), load(waiting=2))
+    assert queue.ask(ask("b", n=4), load(waiting=4)) is None
+    refusal = queue.ask(ask("c", n=1), load(waiting=8))
     assert refusal is not None
     assert refusal.current == 8
+    assert queue.ask(ask("d", n=4), load(waiting=5)) is not None
+    assert queue.ask(ask("e", n=4), load(waiting=0)) is None
+    assert queue.ask(ask("f", n=1), load(waiting=0)) is not None
 
 
 def test_an_empty_queue_takes_any_request():
@@ -79,6 +82,13 @@ def test_waiting_prompt_tokens_are_bounded(tokens, joining, admitted):
     assert (refusal is None) == admitted
     if refusal is not None:
         assert (refusal.reason, refusal.limit, refusal.current) == ("queue_tokens", 100, 60)
+
+
+def test_a_prompt_counts_once_for_each_choice():
+    """Two choices of 20 tokens beside 60 that wait are 100; of 21 they are too many."""
+    queue = make(max_waiting_tokens=100)
+    assert queue.ask(ask("a", n=2, tokens=21), load(waiting=2, tokens=60)) is not None
+    assert queue.ask(ask("b", n=2, tokens=20), load(waiting=2, tokens=60)) is None
 
 
 def test_at_the_door_only_what_waits_counts():
