@@ -1,5 +1,6 @@
 """Allocator: which KV blocks belong to whom. Block ids and counts only, no torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +12,8 @@ class Match(Frozen, frozen=True, kw_only=True):
     """Positions of a prompt whose keys and values are already cached."""
 
     num_tokens: int = 0
+    block_ids: TokenIds = ()
+    """The blocks that hold them, now the beginning of the sequence's table."""
 
 
 class Reservation(Frozen, frozen=True, kw_only=True):
@@ -47,12 +50,14 @@ class Allocator(Protocol):
         Never covers the whole prompt: at least one token is left to compute.
         """
 
-    def reserve(self, sequence_id: int, num_tokens: int) -> Reservation | Shortfall:
-        """Make positions ``0 .. num_tokens - 1`` of a sequence writable from its last
-        published or computed position on. All or nothing. An unknown id starts a new
-        table. A shared block about to be written is replaced by a copy."""
+    def reserve(self, sequence_id: int, start: int, end: int) -> Reservation | Shortfall:
+        """Make positions ``start .. end - 1`` of a sequence writable. All or nothing.
 
-    def fork(self, parent_id: int, child_id: int, num_tokens: int) -> Reservation:
+        An unknown id starts a new table. A shared block that would be written is
+        replaced by a copy, which ``Reservation.ops`` asks for.
+        """
+
+    def fork(self, parent_id: int, child_id: int, num_tokens: int) -> Match:
         """Share the parent's first ``num_tokens`` positions with a new sequence.
 
         Full blocks are shared, and so is a partly filled last one, until a
@@ -62,9 +67,9 @@ class Allocator(Protocol):
     def trim(self, sequence_id: int, num_tokens: int) -> None:
         """Give back the blocks past position ``num_tokens - 1`` (rejected drafts)."""
 
-    def publish(self, sequence_id: int, token_ids: TokenIds) -> None:
-        """Tell which tokens stand at the committed positions ``0 ..``; only these
-        may be reused by others."""
+    def publish(self, sequence_id: int, token_ids: Sequence[int], num_tokens: int) -> None:
+        """Tell that the first ``num_tokens`` of ``token_ids`` are committed: only their
+        blocks may be reused by others. The list is read during the call alone."""
 
     def free(self, sequence_id: int) -> None:
         """Drop a sequence; unknown ids are ignored, so a second call is harmless."""

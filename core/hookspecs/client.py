@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..flow import Accepted, EventBatch, Frozen, Request, Written
+from ..flow import Accepted, EventBatch, FinishReason, Frozen, Request, Written
 from .markers import hookspec
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class EngineClient(Protocol):
         :raises EngineStopped: the engine takes no requests
         """
 
-    def cancel(self, request_id: str, reason: str = "cancelled") -> None:
+    def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
         """End a request, wherever it is; unknown or ended ids are ignored."""
 
     def events(self, listener: Listener) -> None:

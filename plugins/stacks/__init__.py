@@ -1,1 +1,1 @@
-"""Plugins: stacks."""
+"""Ready stacks, as TOML files."""

@@ -1,0 +1,256 @@
+"""Assembly: a stack becomes built plugins and an engine. The only caller of hooks."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .admission import AdmissionChain
+from .assembler import Assembler, no_progress
+from .commit import Commit
+from .dispatch import KernelTable
+from .drafting import Drafting
+from .engine import Engine
+from .hookspecs.admission import AdmissionContext, Load
+from .hookspecs.allocator import AllocatorContext
+from .hookspecs.client import ClientContext
+from .hookspecs.detokenizer import DetokenizerContext
+from .hookspecs.drafter import DrafterContext
+from .hookspecs.executor import ExecutorContext
+from .hookspecs.frontend import FrontendContext
+from .hookspecs.kernel import KernelContext
+from .hookspecs.observer import ObserverContext
+from .hookspecs.quant import QuantContext
+from .hookspecs.sampler import SamplerContext
+from .hookspecs.scheduler import SchedulerContext
+from .hookspecs.sink import SinkContext
+from .identity import cache_identity, served_name, service_version
+from .intake import Intake
+from .rescue import Rescue
+from .roster import Roster
+from .sampling import Chain
+from .threads import configure_threads
+from .timeline import Timeline
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from .hookspecs.client import EngineClient
+    from .hookspecs.executor import Executor
+    from .hookspecs.format import Checkpoint
+    from .hookspecs.model import Limits, ModelSpec
+    from .hookspecs.quant import Quantizer
+    from .hookspecs.sink import SinkKind
+    from .hookspecs.source import Files, Progress
+    from .registry import Registry
+    from .stack import Stack
+
+RATE_WINDOW = 64
+"""Finished requests over which the rate for ``retry_after`` is measured."""
+
+
+@dataclass
+class Assembly:
+    """A stack with its plugins built."""
+
+    stack: Stack
+    registry: Registry
+    engine: Engine
+    client: EngineClient
+    sinks: dict[str, SinkKind]
+    table: KernelTable
+    spec: ModelSpec
+    checkpoint: Checkpoint
+    files: Files
+    limits: Limits
+    executor: Executor
+    quantizer: Quantizer
+    name: str
+    """What callers call the model."""
+    version: str
+    """The service version: a hash over every chosen plugin, the model and the contracts."""
+    seconds: dict[str, float]
+    """How long each phase of the start took."""
+
+
+def assemble(stack: Stack, progress: Progress = no_progress) -> Assembly:
+    """Build a stack down to a client; the engine is not started yet.
+
+    :raises StackError: the stack file is wrong
+    :raises PluginError: a chosen plugin can't be used
+    :raises ModelError: the model can't be found, read or accounted for
+    """
+    options = stack.engine
+    build = Assembler(stack, progress)
+    build.load_all()
+    threads = configure_threads(options.threads)
+    build.lap("plugins")
+    files, checkpoint = build.checkpoint()
+    family, spec = build.model(checkpoint)
+    build.lap("open")
+    kernels = build.chain(
+        "kernels", lambda entry: KernelContext(device=options.device, threads=threads)
+    )
+    table = KernelTable(kernels, require_row_invariant=options.require_row_invariant)
+    quantizer = build.one("quant", QuantContext(dtype=options.dtype, device=options.device))
+    text = checkpoint.text
+    sampler = SamplerContext(vocab_size=spec.vocab_size, text=text)
+    chain = Chain(build.chain("samplers", lambda entry: sampler), spec.vocab_size)
+    limits = build.limits(spec)
+    executor = build.one(
+        "executor",
+        ExecutorContext(
+            spec=spec,
+            family=family,
+            checkpoint=checkpoint,
+            table=table,
+            quantizer=quantizer,
+            chain=chain,
+            limits=limits,
+            kv_bytes=options.kv_bytes(),
+            dtype=options.dtype,
+            device=options.device,
+            threads=threads,
+        ),
+    )
+    limits = msgspec.structs.replace(limits, num_blocks=executor.num_blocks)
+    build.lap("load")
+    if options.warm_up:
+        executor.warm_up()
+    build.lap("warm_up")
+    name = options.served_name or served_name(options.model)
+    engine = _engine(build, executor, chain, limits, spec, checkpoint, files, name)
+    version = service_version(build.stack, build.registry, files)
+    assembly = Assembly(
+        stack=stack,
+        registry=build.registry,
+        engine=engine,
+        client=build.one("client", ClientContext(engine=engine)),
+        sinks=dict(build.chain("sinks", lambda entry: SinkContext())),
+        table=table,
+        spec=spec,
+        checkpoint=checkpoint,
+        files=files,
+        limits=limits,
+        executor=executor,
+        quantizer=quantizer,
+        name=name,
+        version=version,
+        seconds=build.seconds,
+    )
+    engine.info = _info(assembly)
+    return assembly
+
+
+def _engine(
+    build: Assembler,
+    executor: Executor,
+    chain: Chain,
+    limits: Limits,
+    spec: ModelSpec,
+    checkpoint: Checkpoint,
+    files: Files,
+    name: str,
+) -> Engine:
+    options = build.stack.engine
+    text = checkpoint.text
+    timeline = Timeline(capacity_requests=max(1024, 4 * limits.max_sequences))
+    observers = build.chain(
+        "observers",
+        lambda entry: ObserverContext(model_name=name, limits=limits, timeline=timeline),
+    )
+    watch = Watch(observers, timeline)
+    allocator = build.one(
+        "allocator",
+        AllocatorContext(num_blocks=limits.num_blocks, block_size=limits.block_size),
+    )
+    scheduler = build.one("scheduler", SchedulerContext(limits=limits))
+    detokenizer = build.one("detokenizer", DetokenizerContext(text=text))
+    finished: deque[float] = deque(maxlen=RATE_WINDOW)
+    intake = Intake(
+        door=_admission(build, "door", limits),
+        budget=_admission(build, "budget", limits),
+        frontends=build.chain("frontends", lambda entry: FrontendContext(text=text, spec=spec)),
+        detokenizer=detokenizer,
+        chain=chain,
+        limits=limits,
+        identity=cache_identity(build.stack, files, spec),
+        eos_token_ids=spec.eos_token_ids,
+        defaults=chain.defaults(checkpoint.generation) if options.generation_defaults else {},
+        max_logprobs=options.max_logprobs,
+        timeline=timeline,
+        clock=time.monotonic,
+        load=lambda: _load(engine, finished),
+        refused=watch.refused,
+        released=lambda: finished.append(time.monotonic()),
+    )
+    roster = Roster(
+        intake=intake,
+        scheduler=scheduler,
+        allocator=allocator,
+        commit=Commit(detokenizer),
+        watch=watch,
+        limits=limits,
+        stall_seconds=options.stall_seconds,
+        clock=time.monotonic,
+    )
+    engine = Engine(
+        intake=intake,
+        roster=roster,
+        scheduler=scheduler,
+        allocator=allocator,
+        executor=executor,
+        rescue=Rescue(roster, scheduler),
+        watch=watch,
+        drafting=_drafting(build, limits),
+        limits=limits,
+    )
+    return engine
+
+
+def _admission(build: Assembler, slot: str, limits: Limits) -> AdmissionChain:
+    return AdmissionChain(
+        build.chain(slot, lambda entry: AdmissionContext(name=entry.name, limits=limits))
+    )
+
+
+def _drafting(build: Assembler, limits: Limits) -> Drafting | None:
+    if not build.stack.chain("drafter"):
+        return None
+    context = DrafterContext(vocab_size=limits.vocab_size, max_model_len=limits.max_model_len)
+    drafter = build.one("drafter", context)
+    options = build.stack.engine
+    return Drafting(build.stack.one("drafter").name, drafter, options.num_drafts, limits.vocab_size)
+
+
+def _load(engine: Engine, finished: deque[float]) -> Load:
+    now = engine.clock()
+    span = now - finished[0] if finished else 0.0
+    return Load(
+        now=now,
+        num_waiting=engine.intake.num_waiting,
+        num_running=len(engine.roster.seats),
+        waiting_tokens=engine.intake.waiting_tokens,
+        num_free_blocks=engine.allocator.num_free,
+        num_blocks=engine.allocator.num_blocks,
+        requests_per_second=len(finished) / span if span > 0 else 0.0,
+    )
+
+
+def _info(assembly: Assembly) -> dict[str, Any]:
+    return {
+        "model": assembly.name,
+        "origin": assembly.files.origin,
+        "revision": assembly.files.revision,
+        "architecture": assembly.spec.architecture,
+        "stack": assembly.stack.name,
+        "service_version": assembly.version,
+        "row_invariant": assembly.table.row_invariant,
+        "limits": msgspec.to_builtins(assembly.limits),
+        "memory": assembly.executor.memory(),
+        "seconds": assembly.seconds,
+        "has_chat_template": bool(assembly.checkpoint.text.templates),
+    }

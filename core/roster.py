@@ -1,0 +1,195 @@
+"""The roster: every request and sequence in the engine, and how they leave it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from .flow import Ended, Failure
+from .sequence import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .commit import Commit
+    from .flow import Event, FinishReason, SequenceResult, Span, Written
+    from .hookspecs.allocator import Allocator
+    from .hookspecs.model import Limits
+    from .hookspecs.scheduler import Scheduler
+    from .intake import Intake
+    from .sequence import Group, Sequence
+    from .watch import Watch
+
+IDLE_SECONDS = 0.001
+"""Pause before asking again a scheduler that has work and plans none of it."""
+STALLED_SECONDS = 0.05
+"""Pause when every sequence waits for its reader."""
+
+
+class Roster:
+    """Who is here. Owned by the step thread; every way out leads through ``_leave``."""
+
+    def __init__(
+        self,
+        *,
+        intake: Intake,
+        scheduler: Scheduler,
+        allocator: Allocator,
+        commit: Commit,
+        watch: Watch,
+        limits: Limits,
+        stall_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.groups: dict[str, Group] = {}
+        self.sequences: dict[int, Sequence] = {}
+        """Every sequence that has not ended, by id."""
+        self.seats: dict[int, Sequence] = {}
+        """Those that hold a seat and blocks, oldest start first."""
+        self.forgotten: list[int] = []
+        """Ended sequences that the executor has still to be told of."""
+        self._intake = intake
+        self._scheduler = scheduler
+        self._allocator = allocator
+        self._commit = commit
+        self._watch = watch
+        self._limits = limits
+        self._stall_seconds = stall_seconds
+        self._clock = clock
+        self._outbox: defaultdict[int, list[Event]] = defaultdict(list)
+
+    def enter(self, group: Group) -> None:
+        """Take in an accepted request; its first choice queues, the others share later."""
+        self.groups[group.request.id] = group
+        for sequence in group.sequences:
+            self.sequences[sequence.id] = sequence
+        if group.max_tokens == 0 and group.sampling.prompt_logprobs is None:
+            for sequence in group.sequences:
+                self.finish(sequence, "length")
+            return
+        first, *group.deferred = group.sequences
+        self._scheduler.add(first)
+
+    def requeue(self, sequence: Sequence) -> None:
+        """A preempted sequence waits again, unless the whole pool could not hold it."""
+        if -(-sequence.num_tokens // self._limits.block_size) > self._limits.num_blocks:
+            self.finish(sequence, "capacity")
+        elif sequence.state is State.WAITING:
+            self._scheduler.add(sequence)
+
+    def advance(self, span: Span, output: SequenceResult | None, now: float) -> None:
+        """Commit one span: tokens, cache bookkeeping, and perhaps the sequence's end."""
+        sequence = self.sequences[span.sequence_id]
+        accepted = len(output.token_ids) - 1 if output and output.token_ids else 0
+        rejected = len(span.drafts) - min(accepted, len(span.drafts))
+        sequence.num_scheduled -= span.num_tokens
+        sequence.num_computed += span.num_tokens - rejected
+        sequence.num_computed_ever += span.num_tokens
+        sequence.drafts = ()
+        generated = sequence.num_generated
+        self._outbox[sequence.group.client] += self._commit.advance(sequence, output, now)
+        self._watch.ready(sequence, sequence.num_generated - generated, now)
+        if sequence.state is State.ENDED:
+            self._leave(sequence)
+        elif sequence.cut is not None:
+            self.finish(sequence, sequence.cut[0])
+        else:
+            self._settle(sequence, rejected)
+
+    def cut(self, request_id: str, reason: FinishReason, message: str = "") -> None:
+        """End a request: now, or when the plan in flight that names it is committed."""
+        group = self.groups.get(request_id)
+        for sequence in list(group.sequences) if group else ():
+            if sequence.state is State.ENDED:
+                continue
+            sequence.cut = sequence.cut or (reason, message)
+            if not sequence.num_scheduled:
+                self.finish(sequence, reason)
+
+    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End a sequence that no plan in flight names."""
+        if sequence.state is not State.ENDED:
+            self._outbox[sequence.group.client] += self._commit.end(sequence, reason)
+            self._leave(sequence)
+
+    def end_all(self, message: str) -> None:
+        """Every request gets its terminal event without touching other parts."""
+        for group in list(self.groups.values()):
+            events = self._outbox[group.client]
+            for sequence in group.sequences:
+                events += self._commit.end(sequence, "error")
+            failure = Failure(message=message, kind="engine")
+            events.append(Ended(request_id=group.request.id, usage=group.usage(), error=failure))
+            self._intake.finished(group.request.id)
+        self.groups.clear()
+        self.sequences.clear()
+        self.seats.clear()
+
+    def written(self, written: tuple[Written, ...]) -> None:
+        """Note tokens as written to their reader."""
+        for report in written:
+            group = self.groups.get(report.request_id)
+            if group is not None and 0 <= report.index < len(group.sequences):
+                sequence = group.sequences[report.index]
+                self._watch.written(report, report.num_tokens - sequence.num_written)
+                sequence.num_written = report.num_tokens
+
+    def check_readers(self, now: float) -> None:
+        """Cut requests whose readers have taken nothing for too long."""
+        for sequence in list(self.seats.values()):
+            if not sequence.stalled:
+                sequence.stalled_since = None
+            elif sequence.stalled_since is None:
+                sequence.stalled_since = now
+            elif now - sequence.stalled_since > self._stall_seconds:
+                self.cut(sequence.request_id, "slow_reader", "the reader took nothing in time")
+
+    def take_events(self) -> list[tuple[int, list[Event]]]:
+        """What was said since the last call, by client."""
+        events = [(client, said) for client, said in self._outbox.items() if said]
+        self._outbox = defaultdict(list)
+        return events
+
+    def take_forgotten(self) -> list[int]:
+        """Ended sequences to name in the next plan."""
+        forgotten, self.forgotten = self.forgotten, []
+        return forgotten
+
+    def pause(self) -> float | None:
+        """Seconds to sleep when a step had nothing to compute; ``None``: until woken."""
+        if not self.sequences:
+            return None
+        stalled = all(s.id in self.seats and s.stalled for s in self.sequences.values())
+        return STALLED_SECONDS if stalled else IDLE_SECONDS
+
+    def _settle(self, sequence: Sequence, rejected: int) -> None:
+        """Tell the allocator what stands, and let waiting choices share the prompt."""
+        if rejected:
+            self._allocator.trim(sequence.id, sequence.num_computed)
+        self._allocator.publish(sequence.id, sequence.token_ids, sequence.num_computed)
+        if sequence.group.deferred and sequence.num_computed >= sequence.num_prompt - 1:
+            self._undefer(sequence.group)
+
+    def _undefer(self, group: Group) -> None:
+        deferred, group.deferred = group.deferred, []
+        for sequence in deferred:
+            if sequence.state is State.WAITING:
+                self._scheduler.add(sequence)
+
+    def _leave(self, sequence: Sequence) -> None:
+        """Give back what an ended sequence held; the last of its request ends it."""
+        if self.sequences.pop(sequence.id, None) is None:
+            return
+        if self.seats.pop(sequence.id, None) is not None:
+            self.forgotten.append(sequence.id)
+        self._scheduler.remove(sequence.id)
+        self._allocator.free(sequence.id)
+        self._watch.finished(sequence, self._clock())
+        group = sequence.group
+        if group.error is not None:
+            self.cut(group.request.id, "error")
+        self._undefer(group)
+        if group.ended and self.groups.pop(group.request.id, None) is not None:
+            self._outbox[group.client].append(self._commit.ended(group))
+            self._intake.finished(group.request.id)
+            self._watch.ended(group, self._clock())

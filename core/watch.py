@@ -1,0 +1,175 @@
+"""Watch: turns what happens into timeline marks and observer records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from .hookspecs.observer import RequestRecord, StepRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Sequence as Sequence_
+
+    from .build import StepBuilder
+    from .engine import Engine
+    from .flow import Refusal, StepPlan, StepResult, Written
+    from .hookspecs.observer import Observer
+    from .sequence import Group, Sequence
+    from .timeline import Timeline
+
+log = structlog.get_logger(__name__)
+
+
+class Watch:
+    """Tells observers; one that raises is switched off and named."""
+
+    def __init__(self, observers: Sequence_[tuple[str, Observer]], timeline: Timeline) -> None:
+        self.observers = list(observers)
+        self.timeline = timeline
+        self.switched_off: list[str] = []
+        self._waits: dict[int, str] = {}
+        self._before: dict[int, tuple[float | None, int]] = {}
+        self._preemptions = 0
+
+    def admitted(self, group: Group, now: float) -> None:
+        """A request entered the queue."""
+        self.timeline.mark(
+            group.request.id, "admitted", now, num_prompt_tokens=len(group.prompt_ids)
+        )
+
+    def planned(self, build: StepBuilder, plan: StepPlan | None) -> None:
+        """A step was planned: who starts, who computes what, who waits and why."""
+        mark = self.timeline.mark
+        for sequence in build.preempted:
+            self._preemptions += 1
+            mark(sequence.request_id, "preempted", build.now, how="recompute", step=build.step)
+        for sequence_id, grant in build.denied.items():
+            waiting = build.known(sequence_id)
+            if waiting is not None and self._waits.get(sequence_id) != grant.reason:
+                self._waits[sequence_id] = grant.reason
+                mark(waiting.request_id, "waiting", build.now, reason=grant.reason)
+        if plan is None:
+            return
+        for start in plan.started:
+            begun = build.known(start.sequence_id)
+            if begun is not None:
+                self._waits.pop(begun.id, None)
+                mark(begun.request_id, "started", build.now, index=begun.index)
+                if begun.num_cached:
+                    mark(begun.request_id, "prefix_hit", build.now, num_tokens=begun.num_cached)
+        self._before = {}
+        for span in plan.spans:
+            running = build.known(span.sequence_id)
+            if running is not None:
+                self._before[running.id] = (running.last_token_at, running.num_generated)
+                mark(
+                    running.request_id,
+                    "scheduled",
+                    build.now,
+                    step=plan.step,
+                    num_tokens=span.num_tokens,
+                    index=running.index,
+                )
+
+    def committed(
+        self, engine: Engine, plan: StepPlan, result: StepResult, began: float, now: float
+    ) -> None:
+        """A step was committed."""
+        if not self.observers:
+            return
+        drawn = {output.sequence_id: len(output.token_ids) for output in result.outputs}
+        intervals: list[float] = []
+        firsts: list[float] = []
+        prefill = decode = 0
+        for span in plan.spans:
+            before, generated = self._before.get(span.sequence_id, (None, 0))
+            if generated and span.num_tokens == 1 + len(span.drafts):
+                decode += span.num_tokens
+            else:
+                prefill += span.num_tokens
+            if drawn.get(span.sequence_id):
+                (firsts if before is None else intervals).append(now - (before or began))
+        record = StepRecord(
+            step=plan.step,
+            time=now,
+            duration=now - began,
+            executor_duration=result.duration,
+            num_prefill_tokens=prefill,
+            num_decode_tokens=decode,
+            num_generated=sum(drawn.values()),
+            num_sequences=len(plan.spans),
+            num_running=len(engine.roster.seats),
+            num_waiting=engine.intake.num_waiting,
+            num_used_blocks=engine.allocator.num_blocks - engine.allocator.num_free,
+            num_blocks=engine.allocator.num_blocks,
+            num_preemptions=self._preemptions,
+            token_intervals=tuple(intervals),
+            first_token_delays=tuple(firsts),
+        )
+        self._preemptions = 0
+        self._tell(lambda observer: observer.on_step(record))
+
+    def ready(self, sequence: Sequence, count: int, now: float) -> None:
+        """A step gave a sequence ``count`` tokens."""
+        if count:
+            mark = self.timeline.mark
+            if sequence.num_generated == count:
+                mark(sequence.request_id, "first_token", now, index=sequence.index)
+            mark(sequence.request_id, "token_ready", now, index=sequence.index, count=count)
+
+    def finished(self, sequence: Sequence, now: float) -> None:
+        """A sequence left."""
+        self._waits.pop(sequence.id, None)
+        self.timeline.mark(
+            sequence.request_id, "finished", now, index=sequence.index, reason=sequence.reason
+        )
+
+    def written(self, written: Written, count: int) -> None:
+        """A transport wrote ``count`` more tokens of a choice."""
+        self.timeline.mark(
+            written.request_id, "token_written", written.time, index=written.index, count=count
+        )
+
+    def refused(self, refusal: Refusal) -> None:
+        """Admission turned a request away."""
+        self._tell(lambda observer: observer.on_refusal(refusal))
+
+    def ended(self, group: Group, now: float) -> None:
+        """A request left."""
+        self.timeline.mark(group.request.id, "released", now)
+        started = [s.started_at for s in group.sequences if s.started_at is not None]
+        tokens = [s.first_token_at for s in group.sequences if s.first_token_at is not None]
+        record = RequestRecord(
+            request_id=group.request.id,
+            tenant=group.request.tenant,
+            usage=group.usage(),
+            reasons=tuple(s.reason or "error" for s in group.sequences),
+            n=group.sampling.n,
+            max_tokens=group.max_tokens,
+            arrival=group.arrival,
+            started=min(started, default=None),
+            first_token=min(tokens, default=None),
+            finished=now,
+            prefill_computed_tokens=sum(
+                s.num_computed_ever - max(s.num_generated - 1, 0) for s in group.sequences
+            ),
+            error=group.error[0] if group.error else None,
+        )
+        self._tell(lambda observer: observer.on_request(record))
+
+    def render(self) -> str:
+        """What the observers show on ``/metrics``."""
+        texts: list[str] = []
+        self._tell(lambda observer: texts.append(observer.render()))
+        return "".join(texts)
+
+    def _tell(self, call: Callable[[Observer], None]) -> None:
+        for name, observer in list(self.observers):
+            try:
+                call(observer)
+            except Exception:
+                log.exception("observer switched off", observer=name)
+                self.switched_off.append(name)
+                self.observers = [pair for pair in self.observers if pair[1] is not observer]

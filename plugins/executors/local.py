@@ -1,0 +1,158 @@
+"""The local executor: one model on one device of this process."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from enginebay import hookimpl
+from enginebay.errors import CapacityError
+from enginebay.flow import SamplingParams, SequenceStart, Span, StepPlan, StepResult
+from enginebay.hookspecs.executor import Executor, ExecutorContext, Handle
+from enginebay.hookspecs.kernel import KVSpec, OpSignature
+from enginebay.runner import Runner
+from enginebay.weights import load_decoder
+
+CONTRACT = (1, 0)
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How it warms up."""
+
+    warm_up_tokens: int = 64
+    """Prompt tokens of the warm-up pass; as many as the pool holds at most."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A plan whose result is there already."""
+
+    step: int
+
+
+class Local:
+    """Computes each plan at once, in the caller's thread."""
+
+    depth = 1
+
+    def __init__(self, options: Options, context: ExecutorContext) -> None:
+        self._options = options
+        self._context = context
+        self._results: dict[int, StepResult] = {}
+        self.decoder, self._weights = load_decoder(
+            spec=context.spec,
+            family=context.family,
+            checkpoint=context.checkpoint,
+            quantizer=context.quantizer,
+            table=context.table,
+            dtype=context.dtype,
+            device=context.device,
+        )
+        self.attention = context.table.resolve(attention_signature(context))(kv_spec(context))
+        self.num_blocks = self._pool()
+        self.attention.allocate(self.num_blocks)
+        self.runner = Runner(
+            decoder=self.decoder,
+            attention=self.attention,
+            chain=context.chain,
+            limits=context.limits,
+            eos_token_ids=context.spec.eos_token_ids,
+            device=context.device,
+        )
+
+    def warm_up(self) -> None:
+        """Run a prompt and two decode steps through every op, then forget them."""
+        block_size = self._context.limits.block_size
+        count = max(1, min(self._options.warm_up_tokens, self.num_blocks * block_size - 2))
+        blocks = tuple(range(-(-(count + 2) // block_size)))
+        start = SequenceStart(
+            sequence_id=-1,
+            request_id="warm-up",
+            index=0,
+            token_ids=(0,) * count,
+            num_prompt=count,
+            sampling=SamplingParams(seed=0),
+            seed=0,
+        )
+        prompt = Span(
+            sequence_id=-1, start=0, num_tokens=count, logits_from=count - 1, table=blocks
+        )
+        self.runner.run(StepPlan(step=-1, started=(start,), spans=(prompt,)))
+        for position in (count, count + 1):
+            span = Span(sequence_id=-1, start=position, num_tokens=1, logits_from=position)
+            self.runner.run(StepPlan(step=-1, spans=(span,)))
+        self.runner.rows.clear()
+
+    def execute(self, plan: StepPlan) -> Done:
+        """Compute the plan now: a CPU has no queue of its own."""
+        self._results[plan.step] = self.runner.run(plan)
+        return Done(plan.step)
+
+    def collect(self, handle: Handle) -> StepResult:
+        """The result is there already."""
+        return self._results.pop(handle.step)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of every storage it holds, by ledger line; shared storages count once."""
+        seen: dict[int, int] = {}
+        for tensor in self._weights.values():
+            storage = tensor.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
+        kv = {
+            tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+            for tensor in self.attention.store.tensors()
+        }
+        return {"weights": sum(seen.values()), "kv": sum(kv.values())}
+
+    def close(self) -> None:
+        """Drop the model."""
+        self.runner.rows.clear()
+
+    def _pool(self) -> int:
+        limits, context = self._context.limits, self._context
+        if limits.num_blocks:
+            return limits.num_blocks
+        num_blocks: int = context.kv_bytes // self.attention.bytes_per_block
+        if num_blocks < 1:
+            msg = (
+                f"load: engine.kv_memory holds {context.kv_bytes} bytes, one KV block of "
+                f"{limits.block_size} tokens takes {self.attention.bytes_per_block}; "
+                "raise kv_memory"
+            )
+            raise CapacityError(msg)
+        longest = -(-limits.max_model_len // limits.block_size) * limits.max_sequences
+        return min(num_blocks, longest)
+
+
+def kv_spec(context: ExecutorContext) -> KVSpec:
+    """What the attention kernel must hold for this model and these limits."""
+    spec = context.spec
+    return KVSpec(
+        num_layers=spec.num_layers,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        block_size=context.limits.block_size,
+        max_model_len=context.limits.max_model_len,
+        dtype=context.dtype,
+        scale=spec.head_dim**-0.5,
+        sliding_window=spec.sliding_window,
+    )
+
+
+def attention_signature(context: ExecutorContext) -> OpSignature:
+    """What the kernel table is asked for."""
+    spec = context.spec
+    features = ("sliding_window",) if spec.sliding_window else ()
+    sizes = (
+        ("heads", spec.num_heads),
+        ("kv_heads", spec.num_kv_heads),
+        ("head_dim", spec.head_dim),
+        ("block_size", context.limits.block_size),
+    )
+    return OpSignature(op="attention", dtype=context.dtype, sizes=sizes, features=features)
+
+
+@hookimpl
+def enginebay_executor(options: Options, context: ExecutorContext) -> Executor:
+    """Load the model and build the executor."""
+    return Local(options, context)
