@@ -8,6 +8,18 @@ from ..flow import Event, Frozen
 from .markers import hookspec
 
 
+class Part(Frozen, frozen=True, kw_only=True):
+    """One engine request of an answer that collects several (a list of prompts)."""
+
+    request_id: str
+    echo: str | None = None
+    """Text of the prompt to repeat in front of its choices."""
+    echo_tokens: bool = False
+    """Repeat the prompt, whose text comes with ``PromptScored``: it was token ids.
+    Where a ``PromptScored`` comes at all, it comes before the first delta."""
+    prompt_token_ids: tuple[int, ...] = ()
+
+
 class Reply(Frozen, frozen=True, kw_only=True):
     """The shape a reader asked for."""
 
@@ -25,6 +37,11 @@ class Reply(Frozen, frozen=True, kw_only=True):
     """Text of the prompt to repeat in front of a completion."""
     prompt_token_ids: tuple[int, ...] = ()
     return_token_ids: bool = False
+    prompt_logprobs: bool = False
+    """Report ``PromptScored`` beside the choices."""
+    parts: tuple[Part, ...] = ()
+    """The engine requests of one answer, ``n`` choices each: choice ``j`` belongs to
+    ``parts[j // n]``. Empty: the one request ``request_id``."""
 
 
 class Sink(Protocol):
