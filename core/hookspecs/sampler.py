@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..candidates import Candidates
+    from .format import TextAssets
 
 
 class Field(Frozen, frozen=True, kw_only=True):
@@ -78,6 +79,16 @@ class Shape(Transform, Protocol):
 
 
 @runtime_checkable
+class Greedy(Protocol):
+    """A capability of a shape: with some values it leaves the most likely token alone.
+
+    Then nothing after it can matter, and the chain takes the argmax without running it.
+    """
+
+    def greedy(self, params: Mapping[str, Any]) -> bool: ...
+
+
+@runtime_checkable
 class Draw(Transform, Protocol):
     """Picks one candidate. The last member of the chain, exactly one."""
 
@@ -90,6 +101,8 @@ class SamplerContext:
     """What a sampler plugin is built with."""
 
     vocab_size: int
+    text: "TextAssets | None" = None
+    """The tokenizer, for fields that hold text."""
 
 
 @hookspec(firstresult=True)
@@ -97,5 +110,5 @@ def enginebay_sampler(options: Any, context: SamplerContext) -> Transform:  # ty
     """Build one member of the sampler chain.
 
     :param options: the plugin's own ``Options``, filled from the stack file
-    :param context: the vocabulary's size
+    :param context: the vocabulary's size, and the tokenizer
     """

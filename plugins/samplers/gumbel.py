@@ -1,0 +1,62 @@
+"""Draw: the largest logit plus Gumbel noise is a draw from the softmax.
+
+Gumbel-max (Maddison et al., arXiv 1411.0030) with noise that is a function of seed,
+position, choice and token id, so that a draw depends on nothing but its request: not
+on neighbours, order, or which candidates were narrowed away before.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import torch
+
+from enginebay import hookimpl
+from enginebay.candidates import Candidates, first_best
+from enginebay.flow import SamplingParams
+from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
+
+from .philox import best_among, best_of_row, place
+
+CONTRACT = (1, 0)
+MANY: Final = 1024
+"""Candidates from which on a full row, worked on in vector lanes, is the faster way."""
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """None of its own."""
+
+
+class Gumbel:
+    """Draws one candidate. Of equal scores the lower id wins."""
+
+    fields: tuple[Field, ...] = ()
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+    def parse(self, name: str, value: Any, vocab_size: int) -> Any:
+        """It owns no field: ``seed`` and ``n`` are the core's."""
+        msg = f"gumbel owns no field {name!r}"
+        raise ValueError(msg)
+
+    def active(self, params: Mapping[str, Any], sampling: SamplingParams) -> bool:
+        """Always: a chain ends with its draw."""
+        return True
+
+    def draw(self, candidates: Candidates, view: RowView) -> int:
+        """Noise is computed for tokens that could still win, and for few others."""
+        at = place(view.seed, view.position, view.index)
+        logits = candidates.logits.float().cpu().contiguous()
+        ids = None if candidates.ids is None else candidates.ids.cpu().contiguous()
+        if ids is not None and len(ids) < MANY:
+            return int(best_among(logits.numpy(), ids.numpy(), at))
+        if ids is not None:
+            logits = torch.full((self.vocab_size,), -torch.inf).scatter(0, ids, logits)
+        return int(best_of_row(logits.numpy(), int(first_best(logits)), at))
+
+
+@hookimpl
+def enginebay_sampler(options: Options, context: SamplerContext) -> Transform:
+    """Build it."""
+    return Gumbel(context.vocab_size)
