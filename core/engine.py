@@ -98,7 +98,7 @@ class Engine:
         """Admit a request and queue it. See ``EngineClient.submit``."""
         self._check_open()
         group = self.intake.accept(request, client)
-        self._post(lambda: self._enter(group))
+        self._post(lambda: self.enter(group))
         if self.state in ("failed", "closed"):  # it stopped while this one was tokenized
             self.intake.release(request.id)
             self._check_open()
@@ -150,6 +150,11 @@ class Engine:
         self._emit()
         return plan is not None or bool(self._in_flight)
 
+    def enter(self, group: Group) -> None:
+        """Take in an accepted request."""
+        self.watch.admitted(group, self.clock())
+        self.roster.enter(group)
+
     def _receive(self, now: float) -> None:
         while self._inbox:
             self._inbox.popleft()()
@@ -194,10 +199,6 @@ class Engine:
             listener = self._listeners.get(client)
             if listener is not None:
                 listener(EventBatch(step=self._step, time=self.clock(), events=tuple(events)))
-
-    def _enter(self, group: Group) -> None:
-        self.watch.admitted(group, self.clock())
-        self.roster.enter(group)
 
     def _post(self, command: Callable[[], None]) -> None:
         self._inbox.append(command)

@@ -14,7 +14,7 @@ from .flow import ChatPrompt, Ended, Request, SamplingParams, TextPrompt, TokenP
 from .outputs import Gathered, Output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
     from types import TracebackType
 
     from .assembly import Assembly
@@ -46,7 +46,7 @@ class LLM:
         if model is not None:
             changes["engine.model"] = model
         loaded = load_stack(stack, changes) if isinstance(stack, str) else stack
-        self.assembly: Assembly = assemble(loaded, progress)
+        self.assembly: Assembly = assemble(loaded.without("transports", "sinks"), progress)
         self.client = self.assembly.client
         self._queues: dict[str, queue.SimpleQueue[Event]] = {}
         self.client.events(self._sort)
@@ -75,7 +75,7 @@ class LLM:
 
     def stream(
         self, prompt: Prompt | str, sampling: SamplingParams | None = None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """One request's events as they come; the last is ``Ended``. Closing cancels it."""
         asked = TextPrompt(text=prompt) if isinstance(prompt, str) else prompt
         request = _request(asked, sampling or SamplingParams())

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from .errors import StackError
 from .flow import Frozen
 
@@ -50,6 +52,10 @@ class EngineOptions(Frozen, frozen=True, kw_only=True):
     max_logprobs: int = 20
     warm_up: bool = True
     offline: bool = False
+    probe_record: str = ""
+    """File with the known answer of the readiness probe; a path, or one that ships."""
+    probe_tolerance: float = 1e-3
+    """Largest difference of log-probabilities from the record."""
     require_validation: bool = False
     """Not ready unless the readiness probe matches a recorded answer."""
 
@@ -71,6 +77,11 @@ class Stack(Frozen, frozen=True, kw_only=True):
         if len(entries) != 1:
             raise StackError(f"stack {self.name!r}: slot {slot!r} needs a plugin")
         return entries[0]
+
+    def without(self, *slots: str) -> "Stack":
+        """The same stack with some slots left empty."""
+        kept = {slot: entries for slot, entries in self.slots.items() if slot not in slots}
+        return msgspec.structs.replace(self, slots=kept)
 
     def chain(self, slot: str) -> tuple[Entry, ...]:
         """The entries of a slot that holds an ordered chain."""
