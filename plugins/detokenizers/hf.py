@@ -26,7 +26,7 @@ CONTRACT = (1, 0)
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of ``detokenizers.hf``."""
+    """Settings of the detokenizer ``hf``."""
 
     max_byte_run: int = 64
     """Byte-fallback vocabularies only: bytes of consecutive byte tokens that wait until
@@ -111,6 +111,6 @@ class HfDetokenizer:
 def enginebay_detokenizer(options: Options, context: DetokenizerContext) -> Detokenizer:
     """Build the detokenizer over the model's tokenizer."""
     if options.max_byte_run < 0:
-        msg = f"detokenizers.hf: max_byte_run is {options.max_byte_run}; give 0 or more bytes"
+        msg = f"[options.detokenizer.hf]: max_byte_run is {options.max_byte_run}; give 0 or more bytes"
         raise StackError(msg)
     return HfDetokenizer(options, context.text)
