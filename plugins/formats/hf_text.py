@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import tokenizers
+
 from enginebay.errors import ModelError
 from enginebay.hookspecs.format import TextAssets
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 import torch
+from safetensors import SafetensorError, safe_open
+
 from enginebay import hookimpl
 from enginebay.errors import ModelError
 from enginebay.hookspecs.format import Checkpoint, Format, FormatContext, TensorInfo, TextAssets
 from enginebay.hookspecs.source import Files
-from safetensors import SafetensorError, safe_open
 
 from .damage import damaged
 from .hf_text import read_text_assets
@@ -116,6 +117,6 @@ def _checkpoint(folder: Path, tensors: Mapping[str, TensorInfo]) -> SafetensorsC
 
 
 @hookimpl
-def enginebay_format(options: Options, context: FormatContext) -> Format:  # noqa: ARG001
+def enginebay_format(options: Options, context: FormatContext) -> Format:
     """Build the safetensors reader."""
     return Safetensors()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
 from enginebay.hookspecs.format import TensorInfo
 
 from .damage import damaged, refuse_pointer

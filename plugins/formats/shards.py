@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+
 from enginebay.errors import ModelError
 from enginebay.hookspecs.format import TensorInfo
 

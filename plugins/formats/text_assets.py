@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tokenizers
+
 from enginebay.errors import ModelError
 from enginebay.hookspecs.format import TextAssets
 

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import tokenizers
 import transformers
+
 from enginebay.conformance.tiny import write_tiny
 from enginebay.conformance.tiny_text import CHAT_TEMPLATE, tiny_tokenizer, write_text
 from enginebay.errors import ModelError

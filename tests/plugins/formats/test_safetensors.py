@@ -6,13 +6,14 @@ import struct
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from structlog.testing import capture_logs
+
 from enginebay.conformance.tiny import write_tiny
 from enginebay.errors import ModelError
 from enginebay.hookspecs.format import FormatContext
 from enginebay.hookspecs.source import Files
 from enginebay.plugins.formats import safetensors as plugin
-from safetensors.torch import load_file, save_file
-from structlog.testing import capture_logs
 
 INDEX = "model.safetensors.index.json"
 
