@@ -51,6 +51,8 @@ class Chain:
         self._owned = OwnedFields(members, vocab_size)
         self._edits = [(name, member) for name, member in members if isinstance(member, Edit)]
         self._shapes = [(name, member) for name, member in members if isinstance(member, Shape)]
+        # Asked of a protocol once here: isinstance is slow for one draw of many.
+        self._greedy = {name: member for name, member in self._shapes if isinstance(member, Greedy)}
         self._last = [(name, member) for name, member in members if isinstance(member, Draw)][-1]
 
     @property
@@ -152,12 +154,14 @@ class Chain:
 
     def _best_only(self, params: Mapping[str, Any], sampling: SamplingParams) -> bool:
         """The first active shape leaves the best alone: no later member matters then."""
-        for name, member in self._active(self._shapes, params, sampling)[:1]:
-            try:
-                return isinstance(member, Greedy) and member.greedy(params)
-            except Exception as error:
-                raise TransformError(name, error) from error
-        return False
+        active = self._active(self._shapes, params, sampling)
+        name = active[0][0] if active else ""
+        if name not in self._greedy:
+            return False
+        try:
+            return self._greedy[name].greedy(params)
+        except Exception as error:
+            raise TransformError(name, error) from error
 
     def _active(
         self,

@@ -8,14 +8,35 @@ what the 32 x 32 -> 64 bit products need.
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
+import platformdirs
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_compiled: Callable[[_Function], _Function] = numba.njit(cache=True)
-_inlined: Callable[[_Function], _Function] = numba.njit(cache=True, inline="always")
+
+
+def _inner(function: _Function) -> _Function:
+    """Compiled into the functions below that use it: a call would break vector lanes."""
+    return cast("_Function", numba.njit(function, inline="always"))
+
+
+def _entry(function: _Function) -> _Function:
+    """Compiled at the first call, or loaded from the platform's cache folder.
+
+    Without a folder that can be written, each start compiles anew.
+    """
+    before = numba.config.CACHE_DIR
+    folder = platformdirs.user_cache_path("enginebay", appauthor=False) / "numba" / "samplers"
+    numba.config.CACHE_DIR = before or str(folder)
+    try:
+        return cast("_Function", numba.njit(function, cache=True))
+    except RuntimeError:
+        return cast("_Function", numba.njit(function))
+    finally:
+        numba.config.CACHE_DIR = before
+
 
 WORD: Final = 2**32
 LARGEST: Final = 22.9
@@ -53,7 +74,7 @@ def place(seed: int, position: int, choice: int, stream: int = 0) -> Place:
     return Place(*(np.uint64(word) for word in words))
 
 
-@_inlined
+@_inner
 def philox(c0: Any, c1: Any, c2: Any, c3: Any, key0: Any, key1: Any) -> Any:
     """Four words of noise for a counter of four words and a key of two (all uint64)."""
     for _ in range(10):
@@ -68,7 +89,7 @@ def philox(c0: Any, c1: Any, c2: Any, c3: Any, key0: Any, key1: Any) -> Any:
     return c0, c1, c2, c3
 
 
-@_compiled
+@_inner
 def _fill(words: Any, start: Any, at: Any) -> None:
     """Noise of the counters from ``start`` on into ``words`` [4, CHUNK]."""
     for block in range(words.shape[1]):
@@ -77,7 +98,7 @@ def _fill(words: Any, start: Any, at: Any) -> None:
         words[0, block], words[1, block], words[2, block], words[3, block] = lanes
 
 
-@_compiled
+@_inner
 def _word(token_id: Any, at: Any) -> Any:
     counter = np.uint64(token_id >> 2)
     lanes = philox(counter, at.position, at.choice, at.stream, at.key0, at.key1)
@@ -86,13 +107,13 @@ def _word(token_id: Any, at: Any) -> Any:
     return low if token_id & 2 == 0 else high
 
 
-@_inlined
+@_inner
 def _gumbel(word: Any) -> Any:
     """-log(-log u) for u = (word + 0.5) / 2**32, in float64: in float32 u reaches 1."""
     return -math.log(-math.log((np.float64(word) + 0.5) / 4294967296.0))
 
 
-@_inlined
+@_inner
 def _may_win(word: Any, distance: Any) -> Any:
     """Whether a token whose logit is ``distance`` below the best score could reach it.
 
@@ -107,7 +128,7 @@ def _may_win(word: Any, distance: Any) -> Any:
     return (distance <= 0.0) | (missing * series * series <= 1.000001)
 
 
-@_compiled
+@_inner
 def _any_near(logits: Any, best: Any) -> Any:
     """Whether the largest noise there is could lift any of these to the best score."""
     floor = np.float32(best - LARGEST - 1e-6 * abs(best))
@@ -117,7 +138,7 @@ def _any_near(logits: Any, best: Any) -> Any:
     return near > 0
 
 
-@_compiled
+@_inner
 def _any_may_win(words: Any, logits: Any, best: Any) -> Any:
     """Without branches, so that it runs in vector lanes."""
     found = 0
@@ -129,7 +150,7 @@ def _any_may_win(words: Any, logits: Any, best: Any) -> Any:
     return found > 0
 
 
-@_compiled
+@_entry
 def best_of_row(logits: Any, first: Any, at: Any) -> Any:
     """Token id of the largest logit + Gumbel over a full row (float32 [V]).
 
@@ -155,7 +176,7 @@ def best_of_row(logits: Any, first: Any, at: Any) -> Any:
     return winner
 
 
-@_compiled
+@_entry
 def best_among(logits: Any, ids: Any, at: Any) -> Any:
     """The same over candidates: logits (float32 [C]) of token ids (int64 [C])."""
     winner, best = ids[0], -np.inf
@@ -172,7 +193,7 @@ def best_among(logits: Any, ids: Any, at: Any) -> Any:
     return winner
 
 
-@_compiled
+@_entry
 def noise(token_ids: Any, at: Any) -> Any:
     """Uniform and Gumbel noise (float64 [2, C]) of token ids: to look at, not to draw."""
     out = np.empty((2, token_ids.shape[0]), np.float64)
