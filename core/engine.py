@@ -120,7 +120,8 @@ class Engine:
 
     def stop(self) -> None:
         """End ``run``; what is unfinished ends with an error event."""
-        self._post(self._close)
+        if self.state not in ("failed", "closed"):
+            self._post(self._close)
 
     # --- the step thread ---------------------------------------------------------
 
@@ -133,7 +134,7 @@ class Engine:
                     self._wake.clear()
         except Exception as error:
             log.exception("engine failed")
-            self._fail(f"{type(error).__name__}: {error}")
+            self.fail(f"{type(error).__name__}: {error}")
         finally:
             self.executor.close()
 
@@ -197,10 +198,18 @@ class Engine:
     def _emit(self) -> None:
         for client, events in self.roster.take_events():
             listener = self._listeners.get(client)
-            if listener is not None:
+            if listener is None:
+                continue
+            try:
                 listener(EventBatch(step=self._step, time=self.clock(), events=tuple(events)))
+            except Exception:
+                log.exception("a client's listener raised; its requests are cancelled")
+                del self._listeners[client]
+                self.roster.abandon(client)
 
     def _post(self, command: Callable[[], None]) -> None:
+        if self.state in ("failed", "closed"):
+            return  # every request has ended: there is nothing left to say to the engine
         self._inbox.append(command)
         self._wake.set()
 
@@ -208,15 +217,24 @@ class Engine:
         if self.state != "ready":
             raise EngineStopped(f"the engine is {self.state}; try another replica or later")
 
-    def _close(self) -> None:
-        self.state = "closed"
-        self.roster.end_all("the server is shutting down")
-
-    def _fail(self, message: str) -> None:
+    def fail(self, message: str) -> None:
         """Its state is unknown: every request gets an error, none touches the parts."""
         self.state = "failed"
         self.failure = message
-        while self._inbox:
-            self._inbox.popleft()()
-        self.roster.end_all("the engine failed; this request can't be finished")
+        self._end_all("the engine failed; this request can't be finished")
         self._emit()
+
+    def _close(self) -> None:
+        self.state = "closed"
+        self._in_flight.clear()
+        self._end_all("the server is shutting down")
+
+    def _end_all(self, message: str) -> None:
+        """End what has entered, and what was accepted while the end was coming."""
+        while self._inbox:
+            command = self._inbox.popleft()
+            try:
+                command()
+            except Exception:
+                log.exception("a command failed while the engine ended")
+        self.roster.end_all(message)

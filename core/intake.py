@@ -6,26 +6,31 @@ import hashlib
 import hmac
 import secrets
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import structlog
 
 from .errors import InvalidRequest, RequestRefused
+from .flow import Refusal
 from .hookspecs.admission import Ask, Load
 from .sampling_limits import check_core
 from .sequence import Group, Sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Sequence as Sequence_
 
     from .admission import AdmissionChain
-    from .flow import EncodedPrompt, Refusal, Request, SamplingParams
+    from .flow import EncodedPrompt, Request, SamplingParams
     from .hookspecs.detokenizer import Detokenizer
     from .hookspecs.frontend import Frontend
     from .hookspecs.model import Limits
     from .sampling import Chain
     from .timeline import Timeline
+
+log = structlog.get_logger(__name__)
 
 
 class Intake:
@@ -177,14 +182,8 @@ class Intake:
                 f"this stack takes no {kind} prompts; its frontends take {known}", "prompt"
             )
         name, frontend = self.frontends[str(kind)]
-        try:
+        with _blamed(name):
             return frontend.encode(request.prompt)
-        except InvalidRequest:
-            raise
-        except Exception as error:
-            raise InvalidRequest(
-                f"the frontend {name!r} could not read this prompt", "prompt", "frontend_error"
-            ) from error
 
     def _identity(self, request: Request, encoded: EncodedPrompt) -> bytes:
         """Root of the request's hash chain: everything that changes what a cached block
@@ -223,12 +222,42 @@ class Intake:
                 self._next_id += 1
                 sequence = Sequence(self._next_id, group, index, group.max_tokens)
             sequence.end_ids = ends
+            self._open_text(sequence, kind)
+            group.sequences.append(sequence)
+        return group
+
+    def _open_text(self, sequence: Sequence, kind: str) -> None:
+        """Give a sequence its text stream and its parser."""
+        sampling = sequence.sampling
+        with _blamed("detokenizer"):
             sequence.stream = self.detokenizer.open(
-                encoded.token_ids,
+                sequence.group.prompt_ids,
                 stop=sampling.stop,
                 include_stop=sampling.include_stop_str_in_output,
                 skip_special_tokens=sampling.skip_special_tokens,
             )
-            sequence.parser = self.frontends[kind][1].parser(request)
-            group.sequences.append(sequence)
-        return group
+        name, frontend = self.frontends[kind]
+        with _blamed(name):
+            sequence.parser = frontend.parser(sequence.group.request)
+
+
+@contextmanager
+def _blamed(plugin: str) -> Iterator[None]:
+    """A plugin that raises on a request fails that request alone, by name.
+
+    :raises RequestRefused: in place of whatever the plugin raised
+    """
+    try:
+        yield
+    except InvalidRequest:
+        raise
+    except Exception as error:
+        log.exception("plugin failed on a request", plugin=plugin)
+        raise RequestRefused(
+            Refusal(
+                plugin=plugin,
+                reason="plugin_error",
+                kind="server",
+                message=f"the plugin {plugin!r} failed on this request",
+            )
+        ) from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .assembler import no_progress
 from .assembly import assemble
 from .config import load_stack
-from .errors import EnginebayError
+from .errors import EnginebayError, InvalidRequest
 from .flow import ChatPrompt, Ended, Request, SamplingParams, TextPrompt, TokenPrompt
 from .outputs import Gathered, Output
 
@@ -55,10 +55,11 @@ class LLM:
     def generate(
         self,
         prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
-        sampling: SamplingParams | None = None,
+        sampling: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> Any:
         """Complete texts or token ids; several are batched together.
 
+        :param sampling: for all prompts, or one for each
         :return: an ``Output`` for one prompt, a list of them for a list of prompts
         :raises InvalidRequest: the prompt or a parameter is wrong; names it
         """
@@ -106,8 +107,14 @@ class LLM:
     ) -> None:
         self.close()
 
-    def _answer(self, prompts: Sequence[Prompt], sampling: SamplingParams) -> list[Output]:
-        requests = [_request(prompt, sampling) for prompt in prompts]
+    def _answer(
+        self, prompts: Sequence[Prompt], sampling: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Output]:
+        each = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
+        if len(each) != len(prompts):
+            msg = f"{len(prompts)} prompts, {len(each)} sampling parameters; give one or as many"
+            raise InvalidRequest(msg, "sampling")
+        requests = [_request(p, s) for p, s in zip(prompts, each, strict=True)]
         try:
             under_way = [(request, *self._submit(request)) for request in requests]
         except EnginebayError:

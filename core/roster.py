@@ -106,6 +106,12 @@ class Roster:
             if not sequence.num_scheduled:
                 self.finish(sequence, reason)
 
+    def abandon(self, client: int) -> None:
+        """End every request of a client that listens no more."""
+        for group in list(self.groups.values()):
+            if group.client == client:
+                self.cut(group.request.id, "cancelled")
+
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """End a sequence that no plan in flight names."""
         if sequence.state is not State.ENDED:

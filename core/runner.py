@@ -16,6 +16,8 @@ from .rows import BatchMaker, Row
 from .sampling import RowError, TransformError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from .flow import BlockOp, Span, StepPlan, TokenLogprob
@@ -43,6 +45,8 @@ class Runner:
         self.attention = attention
         self.chain = chain
         self.rows: dict[int, Row] = {}
+        self.tap: Callable[[StepPlan, torch.Tensor], None] | None = None
+        """Shown every step's logits before sampling; for conformance and debugging."""
         self._eos_token_ids = frozenset(eos_token_ids)
         self._batches = BatchMaker(limits.block_size, device)
 
@@ -51,6 +55,8 @@ class Runner:
         began = time.perf_counter()
         self._apply(plan)
         logits = self.decoder.forward(self._batches.make(plan, self.rows), self.attention)
+        if self.tap is not None:
+            self.tap(plan, logits)
         outputs = self._outputs(plan, logits)
         return StepResult(step=plan.step, outputs=outputs, duration=time.perf_counter() - began)
 

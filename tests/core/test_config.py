@@ -94,5 +94,5 @@ def test_sizes():
     assert parse_size("1.5GiB", "x") == 3 * 2**29
     assert parse_size("4096", "x") == 4096
     for wrong in ("1GB!", "GiB", "", "1 parsec"):
-        with pytest.raises(StackError, match="engine.kv_memory"):
+        with pytest.raises(StackError, match=r"engine\.kv_memory"):
             parse_size(wrong, "engine.kv_memory")

@@ -1,0 +1,157 @@
+"""Promise P1: tokens do not depend on neighbours, order, chunking, block size, cancels.
+
+A request is run alone and then in other surroundings. In a row-invariant stack its
+logits must have the same bits everywhere. In others they must agree within a tolerance,
+and tokens may differ only after a position where the two best perturbed logits (logits
+over temperature plus noise) are closer than that tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from enginebay.flow import SamplingParams, TokenPrompt
+from enginebay.llm import LLM
+
+from .noise import Place, gumbel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from enginebay.flow import StepPlan
+    from enginebay.stack import Stack
+
+GREEDY = SamplingParams(max_tokens=16, ignore_eos=True, temperature=0.0, seed=0)
+SEEDED = SamplingParams(max_tokens=16, ignore_eos=True, temperature=0.9, seed=1234)
+
+
+@dataclass
+class Run:
+    """What one request got in one surrounding."""
+
+    name: str
+    tokens: tuple[int, ...] = ()
+    logits: dict[int, torch.Tensor] = field(default_factory=dict)
+    """By the position whose logits they are; float32 [V]."""
+
+
+class Tap:
+    """Keeps the logits of one prompt's sequence while an engine steps."""
+
+    def __init__(self, llm: LLM, prompt_ids: Sequence[int]) -> None:
+        self.logits: dict[int, torch.Tensor] = {}
+        self._prompt = tuple(prompt_ids)
+        self._ids: set[int] = set()
+        llm.assembly.executor.runner.tap = self._take  # type: ignore[attr-defined]
+
+    def _take(self, plan: StepPlan, logits: torch.Tensor) -> None:
+        for start in plan.started:
+            if start.token_ids[: start.num_prompt] == self._prompt and start.index == 0:
+                self._ids.add(start.sequence_id)
+        place = 0
+        for span in plan.spans:
+            if span.logits_from < 0:
+                continue
+            count = span.start + span.num_tokens - span.logits_from
+            if span.sequence_id in self._ids:
+                for offset in range(count):
+                    self.logits[span.logits_from + offset] = logits[place + offset].clone()
+            place += count
+
+
+def observe(
+    llm: LLM,
+    name: str,
+    prompt_ids: Sequence[int],
+    sampling: SamplingParams,
+    neighbours: Iterable[Sequence[int]] = (),
+    *,
+    cancel: Sequence[int] | None = None,
+) -> Run:
+    """Run one prompt among neighbours. ``cancel``: a neighbour that is cancelled midway."""
+    tap = Tap(llm, prompt_ids)
+    if cancel is not None:
+        doomed = llm.stream(TokenPrompt(token_ids=tuple(cancel)), sampling)
+        for _ in range(3):
+            next(doomed)
+        doomed.close()
+    prompts = [*neighbours]
+    prompts.insert(len(prompts) // 2, prompt_ids)
+    outputs = llm.generate(prompts, sampling)
+    mine = outputs[prompts.index(prompt_ids)]
+    return Run(name, mine.outputs[0].token_ids, tap.logits)
+
+
+def surroundings(vocab_size: int) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """(name, stack overrides, arguments of ``observe``) of every variation."""
+    others = [
+        [(7 * number + 3 * place) % vocab_size for place in range(5 + 9 * number)]
+        for number in range(15)
+    ]
+    varied: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("15 neighbours", {}, {"neighbours": others}),
+        ("after a cancelled neighbour", {}, {"cancel": others[9]}),
+    ]
+    for chunk in (1, 7, 64, 512):
+        changes = {"options.scheduler.chunked.max_chunk": chunk, "engine.max_step_tokens": 512}
+        varied.append((f"chunks of {chunk}", changes, {"neighbours": others[:3]}))
+    sizes = (4, 16, 32)
+    return varied + [(f"blocks of {size}", {"engine.block_size": size}, {}) for size in sizes]
+
+
+def check_invariance(
+    stack: str | Stack, model: str, prompt_ids: Sequence[int], overrides: dict[str, Any]
+) -> list[str]:
+    """Hold a stack to P1. :return: what was compared, a line each
+
+    :raises AssertionError: names the surrounding and the first position that differs
+    """
+    lines = []
+    with LLM(model, stack=stack, overrides=overrides) as llm:
+        exact = llm.assembly.table.row_invariant
+        vocab_size = llm.assembly.spec.vocab_size
+        alone = {s.seed: observe(llm, "alone", prompt_ids, s) for s in (GREEDY, SEEDED)}
+    for name, changes, arguments in surroundings(vocab_size):
+        with LLM(model, stack=stack, overrides={**overrides, **changes}) as llm:
+            for sampling in (GREEDY, SEEDED):
+                run = observe(llm, name, prompt_ids, sampling, **arguments)
+                lines.append(compare(alone[sampling.seed], run, sampling, exact=exact))
+    return lines
+
+
+def compare(
+    alone: Run, run: Run, sampling: SamplingParams, *, exact: bool, tolerance: float = 1e-3
+) -> str:
+    """Hold one run against the run alone.
+
+    :param exact: demand equal bits; else agreement within ``tolerance``
+    :raises AssertionError: names the surrounding and the position
+    """
+    worst = 0.0
+    for number, (mine, theirs) in enumerate(zip(alone.tokens, run.tokens, strict=True)):
+        position = min(alone.logits) + number
+        left, right = alone.logits[position], run.logits[position]
+        worst = max(worst, float((left - right).abs().max()))
+        where = f"{run.name}, position {position}"
+        assert not exact or torch.equal(left, right), f"{where}: logits differ by {worst:.2e}"
+        assert worst <= tolerance, f"{where}: logits differ by {worst:.2e} > {tolerance:.0e}"
+        if mine != theirs:
+            gap = _margin(left, sampling, position + 1)
+            assert gap <= tolerance, f"{where}: token {theirs} for {mine}, margin {gap:.2e}"
+            return f"{run.name}: tokens part after a near tie at {position} ({gap:.1e})"
+    kind = "seeded" if sampling.transforms["temperature"] else "greedy"
+    return f"{run.name}, {kind}: {len(run.tokens)} tokens equal, logits within {worst:.1e}"
+
+
+def _margin(logits: torch.Tensor, sampling: SamplingParams, position: int) -> float:
+    """Distance of the two best perturbed logits."""
+    temperature = sampling.transforms["temperature"]
+    perturbed = logits.double()
+    if temperature:
+        noise = gumbel(range(len(logits)), Place(sampling.seed or 0, position))
+        perturbed = perturbed / temperature + torch.as_tensor(noise, dtype=torch.float64)
+    best = torch.topk(perturbed, 2).values
+    return float(best[0] - best[1])

@@ -1,0 +1,68 @@
+"""Promise P1 on a tiny model: the same tokens in every surrounding."""
+
+import pytest
+
+from enginebay.conformance.invariance import (
+    GREEDY,
+    SEEDED,
+    Run,
+    check_invariance,
+    compare,
+    observe,
+)
+
+PROMPT = [(11 * place + 5) % 290 for place in range(70)]
+OVERRIDES = {"engine.num_blocks": 512}
+
+
+def test_the_deterministic_stack_gives_the_same_bits(tiny):
+    """Alone, among neighbours, in any chunks and blocks, after a cancel: equal bits."""
+    lines = check_invariance("deterministic", tiny, PROMPT, OVERRIDES)
+    assert len(lines) == 18
+    assert all("within 0.0e+00" in line for line in lines), lines
+
+
+@pytest.mark.parametrize("stack", ["cpu", "reference"])
+def test_other_stacks_agree_within_their_tolerance(tiny, stack):
+    """Logits within the tolerance; tokens equal but after a near tie."""
+    assert len(check_invariance(stack, tiny, PROMPT, OVERRIDES)) == 18
+
+
+def test_a_stack_that_is_not_invariant_is_caught(start):
+    """The comparison fails when one bit of one logit differs, and when a token does."""
+    llm = start("deterministic")
+    alone = observe(llm, "alone", PROMPT, GREEDY)
+    again = observe(llm, "again", PROMPT, GREEDY)
+    compare(alone, again, GREEDY, exact=True)
+    position = min(again.logits) + 3
+    again.logits[position] = again.logits[position].clone()
+    again.logits[position][7] += 1e-6
+    with pytest.raises(AssertionError, match=f"again, position {position}: logits differ"):
+        compare(alone, again, GREEDY, exact=True)
+    tokens = list(alone.tokens)
+    tokens[5] = (tokens[5] + 1) % 300
+    wrong = Run("wrong", tuple(tokens), alone.logits)
+    with pytest.raises(AssertionError, match=r"wrong, position \d+: token .* margin"):
+        compare(alone, wrong, GREEDY, exact=False)
+
+
+def test_seeds_matter(start):
+    """The seeded run is not the greedy one: the comparison has something to compare."""
+    llm = start("deterministic")
+    greedy = observe(llm, "greedy", PROMPT, GREEDY)
+    seeded = observe(llm, "seeded", PROMPT, SEEDED)
+    assert greedy.tokens != seeded.tokens
+
+
+def test_n_choices_of_one_seed_differ_and_reproduce(start):
+    """n = 3 with one seed: three different answers, the same three again."""
+    import msgspec
+
+    llm = start("deterministic")
+    three = msgspec.structs.replace(SEEDED, n=3)
+    first = [choice.token_ids for choice in llm.generate(PROMPT, three).outputs]
+    again = [choice.token_ids for choice in llm.generate(PROMPT, three).outputs]
+    alone = llm.generate(PROMPT, SEEDED).outputs[0].token_ids
+    assert len(set(first)) == 3
+    assert first == again
+    assert first[0] == alone
