@@ -73,13 +73,15 @@ class Intake:
         self._secret = secrets.token_bytes(32)
         self._lock = threading.Lock()
         self._waiting: dict[str, tuple[int, int]] = {}
+        self._waiting_choices = 0
+        self._waiting_tokens = 0
         self._held: set[str] = set()
         self._next_id = 0
 
     @property
     def num_waiting(self) -> int:
         """Choices accepted or being tokenized that have not started."""
-        return sum(count for count, _ in list(self._waiting.values()))
+        return self._waiting_choices
 
     @property
     def num_held(self) -> int:
@@ -89,7 +91,7 @@ class Intake:
     @property
     def waiting_tokens(self) -> int:
         """Prompt tokens of those."""
-        return sum(count * tokens for count, tokens in list(self._waiting.values()))
+        return self._waiting_tokens
 
     def accept(self, request: Request, client: int) -> Group:
         """Admit a request.
@@ -118,7 +120,7 @@ class Intake:
     def started(self, request_id: str) -> None:
         """A request's first choice got its seat: it waits no longer."""
         with self._lock:
-            self._waiting.pop(request_id, None)
+            self._count(request_id, 0, 0)
 
     def finished(self, request_id: str) -> None:
         """A request that was admitted has ended."""
@@ -128,10 +130,19 @@ class Intake:
     def release(self, request_id: str) -> None:
         """A request was turned away or ended: give back what admission reserved."""
         with self._lock:
-            self._waiting.pop(request_id, None)
+            self._count(request_id, 0, 0)
             self._held.discard(request_id)
         self.door.release(request_id)
         self.budget.release(request_id)
+
+    def _count(self, request_id: str, choices: int, tokens: int) -> None:
+        """A request waits with so many choices of so many prompt tokens; 0: no longer.
+        Kept as sums, since every request asks for them. Called under the lock."""
+        before, size = self._waiting.pop(request_id, (0, 0))
+        self._waiting_choices += choices - before
+        self._waiting_tokens += choices * tokens - before * size
+        if choices:
+            self._waiting[request_id] = (choices, tokens)
 
     def _checked(self, request: Request) -> SamplingParams:
         """Sampling with the model's defaults merged in and a seed drawn."""
@@ -166,7 +177,7 @@ class Intake:
         with self._lock:
             refusal = chain.ask(ask, self._load())
             if refusal is None:
-                self._waiting[request.id] = (sampling.n, num_prompt_tokens or 0)
+                self._count(request.id, sampling.n, num_prompt_tokens or 0)
         if refusal is not None:
             self.timeline.mark(
                 request.id, "refused", self._clock(), plugin=refusal.plugin, reason=refusal.reason
