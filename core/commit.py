@@ -203,6 +203,7 @@ class Commit:
                 request_id=group.request.id,
                 logprobs=(None, *group.prompt_logprobs),
                 token_ids=group.prompt_ids,
+                first=self._detokenizer.token_bytes(group.prompt_ids[0]),
             )
         ]
 
