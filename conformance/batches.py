@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
 from enginebay.batch import Batch
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from enginebay.hookspecs.format import Checkpoint
 
 
@@ -21,19 +22,18 @@ def load_transformers(source: Checkpoint | Path) -> Any:
     import transformers
 
     options = {"attn_implementation": "eager", "dtype": torch.float32}
-    auto = transformers.AutoModelForCausalLM
     if isinstance(source, Path):
-        return auto.from_pretrained(source, **options).eval()
+        return transformers.AutoModelForCausalLM.from_pretrained(source, **options).eval()
     config = transformers.AutoConfig.for_model(**source.config)
-    model = auto.from_config(config, **options).eval()
     weights = {name: source.load(name) for name in source.tensors}
-    wrong = model.load_state_dict(weights, strict=False)
-    missing = set(wrong.missing_keys) - {"lm_head.weight"}
-    if missing or wrong.unexpected_keys:
-        msg = f"transformers misses {sorted(missing)} and does not know {wrong.unexpected_keys}"
+    kind = getattr(transformers, source.config["architectures"][0])
+    model, report = kind.from_pretrained(
+        None, config=config, state_dict=weights, output_loading_info=True, **options
+    )
+    if any(report[keys] for keys in ("missing_keys", "unexpected_keys", "mismatched_keys")):
+        msg = f"transformers can't take {source.location}: {report}"
         raise AssertionError(msg)
-    model.tie_weights()
-    return model
+    return model.eval()
 
 
 @torch.no_grad()

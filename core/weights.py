@@ -178,7 +178,7 @@ def _check_tied_head(checkpoint: Checkpoint) -> None:
     """A tied model may store its head as well, but not with values of its own."""
     head = checkpoint.load("lm_head.weight")
     embeddings = checkpoint.load("model.embed_tokens.weight")
-    if not torch.equal(head, embeddings):
+    if not torch.equal(head.float(), embeddings.float()):
         msg = (
             f"{checkpoint.tensors['lm_head.weight'].file}: 'lm_head.weight' differs from "
             "'model.embed_tokens.weight', but config.json has tie_word_embeddings true; "

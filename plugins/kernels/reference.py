@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.hookspecs.kernel import KernelContext, Kernels, KVSpec, Offer, OpSignature
 
@@ -60,6 +61,6 @@ def _supports(signature: OpSignature) -> str | None:
 
 
 @hookimpl
-def enginebay_kernel(options: Options, context: KernelContext) -> Kernels:  # noqa: ARG001
+def enginebay_kernel(options: Options, context: KernelContext) -> Kernels:
     """Build the reference kernels."""
     return ReferenceKernels(context)

@@ -10,6 +10,7 @@ row does not see adds exact zeros, so it makes no difference whether it is visit
 from dataclasses import dataclass
 
 import torch
+
 from enginebay.batch import Batch
 from enginebay.hookspecs.kernel import KVSpec
 
@@ -31,7 +32,7 @@ class Reach:
     context: int
     """Positions in the cache, this step's own included."""
     slots: torch.Tensor
-    """int64 [ceil(context / 64) * 64]; past the context they repeat slot 0"""
+    """int64 [ceil(context / 64) * 64]; past the context they repeat the first"""
 
 
 class ReferenceAttention:
@@ -95,13 +96,13 @@ class ReferenceAttention:
 
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         """q [T, Hq, D], rotated -> [T, Hq * D]."""
-        positions = self._current().positions
         output = torch.empty_like(q)
         for reach in self.reaches:
-            for start in range(0, reach.num_rows, QUERIES):
-                first = reach.first_row + start
-                rows = slice(first, first + min(QUERIES, reach.num_rows - start))
-                output[rows] = self._tile(layer, q[rows], positions[rows], reach)
+            end = reach.first_row + reach.num_rows
+            for first in range(reach.first_row, end, QUERIES):
+                rows = slice(first, min(first + QUERIES, end))
+                position = reach.context - end + first
+                output[rows] = self._tile(layer, q[rows], position, reach)
         return output.flatten(1)
 
     def _current(self) -> Batch:
@@ -110,27 +111,21 @@ class ReferenceAttention:
             raise RuntimeError(msg)
         return self.batch
 
-    def _tile(
-        self, layer: int, q: torch.Tensor, positions: torch.Tensor, reach: Reach
-    ) -> torch.Tensor:
-        """At most 16 rows of one sequence: q [r, Hq, D], positions [r] -> [r, Hq, D]."""
+    def _tile(self, layer: int, q: torch.Tensor, position: int, reach: Reach) -> torch.Tensor:
+        """At most 16 rows of one sequence, from ``position`` on: q and result [r, Hq, D]."""
         spec, rows = self.spec, q.shape[0]
         padded = q.new_zeros((QUERIES, *q.shape[1:]))
         padded[:rows] = q * spec.scale
         # [Hk, G * 16, D]: the query heads of one KV head stand together.
         grouped = padded.view(QUERIES, spec.num_kv_heads, -1, spec.head_dim)
         queries = grouped.permute(1, 2, 0, 3).reshape(spec.num_kv_heads, -1, spec.head_dim)
-        where = torch.full((QUERIES,), -1, device=q.device, dtype=positions.dtype)
-        where[:rows] = positions
 
         softmax = OnlineSoftmax(queries)
-        lowest, highest = int(positions[0]), int(positions[-1])
-        window = spec.sliding_window or highest + 1
-        first = max(0, lowest - window + 1) // CONTEXT
-        for number in range(first, highest // CONTEXT + 1):
-            tile = torch.arange(CONTEXT, device=q.device) + number * CONTEXT
+        last = position + rows - 1
+        window = spec.sliding_window or last + 1
+        for number in range(max(0, position - window + 1) // CONTEXT, last // CONTEXT + 1):
             keys, values = self._read(layer, reach, number)
-            seen = (tile <= where[:, None]) & (tile > where[:, None] - window)
+            seen = _seen(position, rows, number, window, q.device)
             softmax.add(queries @ keys, values, seen.repeat(queries.shape[1] // QUERIES, 1))
         mixed = softmax.result().view(spec.num_kv_heads, -1, QUERIES, spec.head_dim)
         return mixed.permute(2, 0, 1, 3).reshape(padded.shape)[:rows]
@@ -193,3 +188,14 @@ def _slots(table: torch.Tensor, context: int, block_size: int) -> torch.Tensor:
     positions = torch.arange(width, device=table.device)
     positions[context:] = 0
     return table[positions // block_size].long() * block_size + positions % block_size
+
+
+def _seen(position: int, rows: int, number: int, window: int, device: torch.device) -> torch.Tensor:
+    """bool [16, 64]: which positions of context tile ``number`` a query tile looks at.
+
+    :param position: of the tile's first row; rows past ``rows`` are padding, see nothing
+    """
+    queries = torch.arange(QUERIES, device=device)
+    queries = torch.where(queries < rows, queries + position, -1)[:, None]
+    keys = torch.arange(CONTEXT, device=device) + number * CONTEXT
+    return (keys <= queries) & (keys > queries - window)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+
 from enginebay.flow import BlockOp, TokenIds
 from enginebay.hookspecs.kernel import KVSpec
 

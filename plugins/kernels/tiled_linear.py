@@ -8,6 +8,7 @@ on its place in the tile nor on what the other rows hold.
 
 import torch
 import torch.nn.functional as F
+
 from enginebay.hookspecs.quant import PackedLinear
 
 ROWS = 16

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+
 from enginebay.batch import Batch
 from enginebay.hookspecs.kernel import Attention, OpSignature
 from enginebay.hookspecs.model import Builder, ModelSpec, Role

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.hookspecs.model import ModelContext, ModelFamily
 
@@ -27,6 +28,6 @@ def differences(settings: Settings) -> dict[str, Any]:
 
 
 @hookimpl
-def enginebay_model(options: Options, context: ModelContext) -> ModelFamily:  # noqa: ARG001
+def enginebay_model(options: Options, context: ModelContext) -> ModelFamily:
     """Build the family."""
     return LlamaLike(("LlamaForCausalLM",), "Llama", Defaults(max_positions=2048), differences)

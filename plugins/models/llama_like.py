@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+
 from enginebay.hookspecs.model import Builder, ModelSpec, Weight
 
 from .decoder import LlamaDecoder

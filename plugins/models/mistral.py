@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.hookspecs.model import ModelContext, ModelFamily
 
@@ -29,7 +30,7 @@ def differences(settings: Settings) -> dict[str, Any]:
 
 
 @hookimpl
-def enginebay_model(options: Options, context: ModelContext) -> ModelFamily:  # noqa: ARG001
+def enginebay_model(options: Options, context: ModelContext) -> ModelFamily:
     """Build the family."""
     defaults = Defaults(max_positions=131072, num_kv_heads=8)
     return LlamaLike(("MistralForCausalLM",), "Mistral", defaults, differences)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.hookspecs.model import ModelContext, ModelFamily
 
@@ -45,7 +46,7 @@ def sliding_window(settings: Settings) -> int | None:
 
 
 @hookimpl
-def enginebay_model(options: Options, context: ModelContext) -> ModelFamily:  # noqa: ARG001
+def enginebay_model(options: Options, context: ModelContext) -> ModelFamily:
     """Build the family."""
     defaults = Defaults(max_positions=32768, num_kv_heads=32)
     return LlamaLike(("Qwen2ForCausalLM",), "Qwen2", defaults, differences)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.hookspecs.model import ModelContext, ModelFamily
 
@@ -30,7 +31,7 @@ def differences(settings: Settings) -> dict[str, Any]:
 
 
 @hookimpl
-def enginebay_model(options: Options, context: ModelContext) -> ModelFamily:  # noqa: ARG001
+def enginebay_model(options: Options, context: ModelContext) -> ModelFamily:
     """Build the family."""
     defaults = Defaults(max_positions=32768, num_kv_heads=32, head_dim=128)
     return LlamaLike(("Qwen3ForCausalLM",), "Qwen3", defaults, differences)

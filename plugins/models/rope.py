@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable
 
 import torch
+
 from enginebay.hookspecs.model import RopeSpec
 
 Frequencies = Callable[[torch.Tensor], torch.Tensor]

@@ -2,6 +2,7 @@
 
 import msgspec
 import torch
+
 from enginebay import hookimpl
 from enginebay.hookspecs.model import Role
 from enginebay.hookspecs.quant import PackedLinear, QuantContext, Quantizer, QuantReport
@@ -29,7 +30,7 @@ class Float:
         name: str,
         role: Role,
         weight: torch.Tensor,
-        bias: torch.Tensor | None,  # noqa: ARG002
+        bias: torch.Tensor | None,
     ) -> PackedLinear:
         """A layer whose ``weight`` is [N, K] in the compute dtype."""
         self.weights[weight.untyped_storage().data_ptr()] = weight.untyped_storage().nbytes()
@@ -49,6 +50,6 @@ class Float:
 
 
 @hookimpl
-def enginebay_quant(options: Options, context: QuantContext) -> Quantizer:  # noqa: ARG001
+def enginebay_quant(options: Options, context: QuantContext) -> Quantizer:
     """Build the scheme."""
     return Float()
