@@ -10,6 +10,7 @@ without the U+FFFD that stands for its bytes: that character belongs to the outp
 """
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.errors import StackError
 from enginebay.flow import TokenIds
@@ -111,6 +112,7 @@ class HfDetokenizer:
 def enginebay_detokenizer(options: Options, context: DetokenizerContext) -> Detokenizer:
     """Build the detokenizer over the model's tokenizer."""
     if options.max_byte_run < 0:
-        msg = f"[options.detokenizer.hf]: max_byte_run is {options.max_byte_run}; give 0 or more bytes"
+        given = options.max_byte_run
+        msg = f"[options.detokenizer.hf]: max_byte_run is {given}; give 0 or more bytes"
         raise StackError(msg)
     return HfDetokenizer(options, context.text)

@@ -61,4 +61,5 @@ class WindowAssembler:
         return text[sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) :]
 
     def _decode(self, token_ids: list[int]) -> str:
-        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        # Some decoders can't take an empty list.
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False) if token_ids else ""
