@@ -1,0 +1,1 @@
+"""Measurements. Each prints its setup beside its figures, and takes medians of rounds."""
