@@ -1,0 +1,189 @@
+"""A pool of threads that never hold Python's lock, wait passively, and help if they can.
+
+A job is a number of independent items. The caller publishes it, wakes the helpers and
+takes items itself; everyone claims the next item from one counter. A helper that the
+system does not run in time costs nothing: the caller has done its share by then. (A
+barrier instead waits for the slowest thread; OpenMP's spins, which beside a busy
+process costs 10 to 60 times the work. numba's own ``workqueue`` layer lets the caller
+sleep, splits evenly in advance, and ends the process when two threads use it at once,
+as two engines in one process would.) Which thread ran an item never shows in its bits.
+
+State, in 64-bit words (each group on a cache line of its own):
+
+====  ============================================================================
+0     ticket: generation << 32 | items not yet claimed
+8     items done
+16    task address; 17 argument block; 18 items of the job; 19 not 0: helpers end
+24    semaphore ``work``; 32 semaphore ``finished``
+====  ============================================================================
+
+A helper reads the job between reading the ticket and claiming from it; the claim fails
+when the ticket has changed, and the job can't change while an item is unclaimed.
+Waiting is POSIX ``sem_wait`` (a futex on Linux).
+"""
+
+import ctypes
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from .cpu_jit import Entry, Task, inlined
+from .cpu_lanes import emitted, ir
+from .cpu_memory import LONG, longs
+
+TICKET, DONE, TASK, ARGUMENTS, ITEMS, ENDING, WORK, FINISHED = 0, 8, 16, 17, 18, 19, 24, 32
+WORDS = 40
+LOW = 0xFFFFFFFF
+
+sem_wait = types.ExternalFunction("sem_wait", types.intc(types.intp))
+sem_post = types.ExternalFunction("sem_post", types.intc(types.intp))
+
+
+@emitted(types.int64, types.intp)
+def read(builder: Any, address: Any) -> Any:
+    """An int64 that other threads write."""
+    place = builder.inttoptr(address, LONG.as_pointer())
+    return builder.load_atomic(place, "seq_cst", 8)
+
+
+@emitted(types.void, types.intp, types.int64)
+def write(builder: Any, address: Any, value: Any) -> None:
+    """Set an int64 that other threads read."""
+    place = builder.inttoptr(address, LONG.as_pointer())
+    builder.store_atomic(value, place, "seq_cst", 8)
+
+
+@emitted(types.int64, types.intp, types.int64)
+def add(builder: Any, address: Any, value: Any) -> Any:
+    """Add to an int64; the value before."""
+    place = builder.inttoptr(address, LONG.as_pointer())
+    return builder.atomic_rmw("add", place, value, "seq_cst")
+
+
+@emitted(types.boolean, types.intp, types.int64, types.int64)
+def swap(builder: Any, address: Any, expected: Any, value: Any) -> Any:
+    """Set an int64 if it still is ``expected``; whether it was."""
+    place = builder.inttoptr(address, LONG.as_pointer())
+    answer = builder.cmpxchg(place, expected, value, "seq_cst", "seq_cst")
+    return builder.extract_value(answer, 1)
+
+
+@emitted(types.void, types.intp, types.intp, types.intp, types.intp)
+def run_item(builder: Any, task: Any, arguments: Any, item: Any, slot: Any) -> None:
+    """Call a task by its address."""
+    kind = ir.FunctionType(ir.VoidType(), [LONG] * 3)
+    builder.call(builder.inttoptr(task, kind.as_pointer()), [arguments, item, slot])
+
+
+@inlined
+def drain(state: int, slot: int) -> None:
+    """Run items of the published job until none is left to claim."""
+    words = longs(state)
+    while True:
+        ticket = read(state + 8 * TICKET)
+        left = ticket & LOW
+        if left == 0:
+            return
+        task, arguments, items = words[TASK], words[ARGUMENTS], words[ITEMS]
+        if swap(state + 8 * TICKET, ticket, ticket - 1):
+            run_item(task, arguments, items - left, slot)
+            if add(state + 8 * DONE, 1) + 1 == items:
+                sem_post(state + 8 * FINISHED)
+
+
+def _help(state: int, slot: int) -> None:
+    """A helper's life."""
+    words = longs(state)
+    while True:
+        if sem_wait(state + 8 * WORK) == 0:
+            if words[ENDING] != 0:
+                return
+            drain(state, slot)
+
+
+def _together(state: int, task: int, arguments: int, items: int, helpers: int) -> None:
+    """Publish a job, work on it, and return when every item is done."""
+    words = longs(state)
+    words[TASK], words[ARGUMENTS], words[ITEMS] = task, arguments, items
+    write(state + 8 * DONE, 0)
+    generation = (read(state + 8 * TICKET) >> 32) + 1
+    write(state + 8 * TICKET, (generation << 32) | items)
+    for _ in range(min(helpers, items - 1)):
+        sem_post(state + 8 * WORK)
+    drain(state, 0)
+    while sem_wait(state + 8 * FINISHED) != 0:
+        pass
+
+
+def _alone(task: int, arguments: int, items: int) -> None:
+    for item in range(items):
+        run_item(task, arguments, item, 0)
+
+
+HELP = Entry(_help, nogil=True)
+TOGETHER = Entry(_together, nogil=True)
+ALONE = Entry(_alone, nogil=True)
+QUICK = Entry(_alone, nogil=False)
+
+SHORT = 100_000
+"""Nanoseconds of work for which neither waking a helper nor giving up Python's lock
+pays: both cost tens of microseconds, the lock up to 5 ms beside a busy thread."""
+
+
+class Pool:
+    """Threads for the tasks of one engine. Jobs come from one thread at a time."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._words = np.zeros(WORDS + 8, dtype=np.int64)
+        self._state = -(-self._words.ctypes.data // 64) * 64
+        self._started = False
+        self._lock = threading.Lock()
+
+    def run(self, task: Task, arguments: int, items: int, work: int) -> None:
+        """Run every item of a job and return when all are done.
+
+        :param arguments: address of the argument block
+        :param work: a rough estimate in nanoseconds on one thread
+        """
+        if work < SHORT:
+            QUICK.call(task.address, arguments, items)
+        elif self.threads == 1 or items == 1:
+            ALONE.call(task.address, arguments, items)
+        else:
+            with self._lock:
+                self._start()
+                TOGETHER.call(self._state, task.address, arguments, items, self.threads - 1)
+
+    def _start(self) -> None:
+        if self._started:
+            return
+        libc = ctypes.CDLL(None, use_errno=True)
+        for semaphore in (WORK, FINISHED):
+            if libc.sem_init(ctypes.c_void_p(self._state + 8 * semaphore), 0, 0) != 0:
+                raise OSError(ctypes.get_errno(), "sem_init failed; set threads = 1")
+        for slot in range(1, self.threads):
+            threading.Thread(
+                target=_live,
+                args=(self._words, self._state, slot),
+                name=f"enginebay-cpu-{slot}",
+                daemon=True,
+            ).start()
+        weakref.finalize(self, _end, libc, self._words, self._state, self.threads - 1)
+        self._started = True
+
+
+def _live(words: "np.ndarray[Any, Any]", state: int, slot: int) -> None:
+    """Run a helper; ``words`` is held so that the memory outlives the thread."""
+    HELP.call(state, slot)
+    del words
+
+
+def _end(libc: ctypes.CDLL, words: "np.ndarray[Any, Any]", state: int, helpers: int) -> None:
+    """Let the helpers of a forgotten pool go."""
+    words[(state - words.ctypes.data) // 8 + ENDING] = 1
+    for _ in range(helpers):
+        libc.sem_post(ctypes.c_void_p(state + 8 * WORK))

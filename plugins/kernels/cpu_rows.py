@@ -1,0 +1,147 @@
+"""The elementwise ops of the CPU plugin: ``rms_norm`` and ``silu_and_mul``.
+
+Both read rows that may lie apart (views of a wider tensor) and return a new contiguous
+tensor. A row's bits depend on the row alone: the mean of squares is summed in 64 fixed
+lanes, whatever the number of rows.
+"""
+
+import struct
+
+import numpy as np
+import torch
+
+from .cpu_exp import sigmoid
+from .cpu_jit import Task
+from .cpu_lanes import fma, splat, total
+from .cpu_memory import fetch, floats, load, longs, put
+from .cpu_pool import Pool
+
+ITEM = 16384
+"""Elements of an item of work, about 10 us."""
+ZERO = np.float32(0.0)
+ONE = np.float32(1.0)
+
+# argument block: x, x step, weight, out, rows, size, rows an item, eps
+BLOCK = struct.Struct("7qf4x")
+
+
+def _rms_norm(arguments: int, item: int, slot: int) -> None:
+    w = longs(arguments)
+    size = w[5]
+    eps = floats(arguments)[14]
+    weight = floats(w[2])
+    for row in range(item * w[6], min(w[4], (item + 1) * w[6])):
+        x = floats(w[0] + 4 * row * w[1])
+        out = floats(w[3] + 4 * row * size)
+        a, b, c, d = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
+        whole = size // 64 * 64
+        for start in range(0, whole, 64):
+            a = fma(load(x, start), load(x, start), a)
+            b = fma(load(x, start + 16), load(x, start + 16), b)
+            c = fma(load(x, start + 32), load(x, start + 32), c)
+            d = fma(load(x, start + 48), load(x, start + 48), d)
+        for start in range(whole, size, 16):
+            part = fetch(x, start, size)
+            a = fma(part, part, a)
+        mean = total((a + b) + (c + d)) / np.float32(size)
+        factor = splat(ONE / np.sqrt(mean + eps))
+        for start in range(0, size, 16):
+            value = fetch(x, start, size) * factor * fetch(weight, start, size)
+            put(out, start, size, value)
+
+
+def _silu_and_mul(arguments: int, item: int, slot: int) -> None:
+    w = longs(arguments)
+    size = w[5]
+    for row in range(item * w[6], min(w[4], (item + 1) * w[6])):
+        gate = floats(w[0] + 4 * row * w[1])
+        up = floats(w[0] + 4 * (row * w[1] + size))
+        out = floats(w[3] + 4 * row * size)
+        for start in range(0, size, 16):
+            x = fetch(gate, start, size)
+            put(out, start, size, x * sigmoid(x) * fetch(up, start, size))
+
+
+RMS_NORM = Task(_rms_norm)
+SILU_AND_MUL = Task(_silu_and_mul)
+
+
+def row_step(name: str, x: torch.Tensor, rows: int, columns: int) -> int:
+    """Elements between the rows of a float32 [rows, columns] tensor.
+
+    :raises ValueError: another type or shape, or a row that is not contiguous
+    """
+    if x.dtype is torch.float32 and x.shape == (rows, columns):
+        if x.is_contiguous():
+            return columns
+        if x.stride(1) == 1:
+            return x.stride(0)
+    msg = (
+        f"{name} is {x.dtype} {list(x.shape)} with strides {list(x.stride())}; the cpu kernel "
+        f"needs torch.float32 [{rows}, {columns}] with adjacent columns"
+    )
+    raise ValueError(msg)
+
+
+class RowOps:
+    """The two ops with their argument block. Called from the step thread alone."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._words = np.zeros(8, dtype=np.int64)
+        self._block = self._words.data
+        self._address = self._words.ctypes.data
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, arXiv 1910.07467).
+
+        :param x: float32 [R, N]
+        :param weight: float32 [N]
+        """
+        rows, size = x.shape
+        step = row_step("x", x, rows, size)
+        if weight.dtype is not torch.float32 or weight.shape != (size,) or weight.stride(0) != 1:
+            msg = f"weight is {weight.dtype} {list(weight.shape)}; needs torch.float32 [{size}]"
+            raise ValueError(msg)
+        out = torch.empty((rows, size))
+        self._run(RMS_NORM, x, step, weight, out, eps, 0.3)
+        return out
+
+    def silu_and_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """silu(first half) * second half (Shazeer, arXiv 2002.05202).
+
+        :param gate_up: float32 [T, 2 I]
+        :return: float32 [T, I]
+        """
+        rows, both = gate_up.shape
+        step = row_step("gate_up", gate_up, rows, both // 2 * 2)
+        out = torch.empty((rows, both // 2))
+        self._run(SILU_AND_MUL, gate_up, step, gate_up, out, 0.0, 1.0)
+        return out
+
+    def _run(
+        self,
+        task: Task,
+        x: torch.Tensor,
+        step: int,
+        weight: torch.Tensor,
+        out: torch.Tensor,
+        eps: float,
+        cost: float,
+    ) -> None:
+        """Run a task over rows; ``cost`` is in nanoseconds an output element."""
+        rows, size = out.shape
+        share = max(1, ITEM // max(size, 1))
+        BLOCK.pack_into(
+            self._block,
+            0,
+            x.data_ptr(),
+            step,
+            weight.data_ptr(),
+            out.data_ptr(),
+            rows,
+            size,
+            share,
+            eps,
+        )
+        self.pool.run(task, self._address, -(-rows // share), int(cost * rows * size))
