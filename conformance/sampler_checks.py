@@ -55,7 +55,7 @@ class Case:
         )
 
     def expected(self, chain: Chain) -> noise.Floats:
-        """The reference distribution [V], shapes in the chain's order."""
+        """The reference distribution [V], transforms in the chain's order."""
         asked = {name: self.asked[name] for name in chain.fields if name in self.asked}
         return probabilities(
             self.logits.numpy(), asked, prompt_ids=self.prompt_ids, output_ids=self.output_ids

@@ -24,16 +24,19 @@ def probabilities(
 ) -> Row:
     """The distribution [V] that a token is drawn from.
 
-    :param params: request fields by name; shapes apply in this mapping's order
+    :param params: request fields by name; transforms apply in this mapping's order
     :param output_ids: tokens generated before the one drawn, accepted drafts included
     :param banned_ids: end tokens, while the request's minimum is not reached
     """
     row = np.asarray(logits, dtype=np.float32).astype(np.float64).copy()
-    _edit(row, params, prompt_ids, output_ids)
     row[list(banned_ids)] = -np.inf
     for name, value in params.items():
-        if name in _SHAPES and value is not None:
-            row = _SHAPES[name](row, value)
+        if value is None:
+            continue
+        if name in _PENALTIES:
+            _penalize(row, name, value, prompt_ids, output_ids)
+        else:
+            row = _TRANSFORMS[name](row, value)
     return softmax(row)
 
 
@@ -43,21 +46,26 @@ def softmax(row: Row) -> Row:
     return np.asarray(weights / weights.sum())
 
 
-def _edit(
-    row: Row, params: Mapping[str, Any], prompt_ids: Sequence[int], output_ids: Sequence[int]
+def _penalize(
+    row: Row, name: str, value: float, prompt_ids: Sequence[int], output_ids: Sequence[int]
 ) -> None:
-    allowed = params.get("allowed_token_ids")
-    if allowed is not None:
-        row[[token_id not in allowed for token_id in range(len(row))]] = -np.inf
-    repetition = params.get("repetition_penalty", 1.0)
-    for token_id in set(prompt_ids) | set(output_ids):
-        row[token_id] *= repetition if row[token_id] < 0 else 1.0 / repetition
-    for token_id in output_ids:
-        row[token_id] -= params.get("frequency_penalty", 0.0)
-    for token_id in set(output_ids):
-        row[token_id] -= params.get("presence_penalty", 0.0)
-    for key, bias in params.get("logit_bias", {}).items():
-        row[int(key)] += -np.inf if bias == -100 else bias
+    if name == "repetition_penalty":
+        for token_id in set(prompt_ids) | set(output_ids):
+            row[token_id] *= value if row[token_id] < 0 else 1.0 / value
+        return
+    for token_id in output_ids if name == "frequency_penalty" else set(output_ids):
+        row[token_id] -= value
+
+
+def _allowed_token_ids(row: Row, allowed: Sequence[int]) -> Row:
+    return _keep(row, np.array(sorted(set(allowed))))
+
+
+def _logit_bias(row: Row, biases: Mapping[Any, float]) -> Row:
+    biased = row.copy()
+    for key, bias in biases.items():
+        biased[int(key)] += -np.inf if bias == -100 else bias
+    return biased
 
 
 def _temperature(row: Row, temperature: float) -> Row:
@@ -92,7 +100,10 @@ def _keep(row: Row, token_ids: npt.NDArray[np.int64]) -> Row:
     return kept
 
 
-_SHAPES: Final[dict[str, Callable[[Row, Any], Row]]] = {
+_PENALTIES: Final = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+_TRANSFORMS: Final[dict[str, Callable[[Row, Any], Row]]] = {
+    "allowed_token_ids": _allowed_token_ids,
+    "logit_bias": _logit_bias,
     "temperature": _temperature,
     "top_k": _top_k,
     "top_p": _top_p,

@@ -1,6 +1,7 @@
 """The shipped chain passes the sampler checks, and broken chains fail the right one."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -8,33 +9,14 @@ import torch
 from enginebay.conformance import sampler_checks as checks
 from enginebay.conformance.sampler_checks import Case
 from enginebay.hookspecs.sampler import SamplerContext
-from enginebay.plugins.samplers import (
-    allowed_tokens,
-    bad_words,
-    gumbel,
-    logit_bias,
-    min_p,
-    min_tokens,
-    penalties,
-    temperature,
-    top_k,
-    top_p,
-)
+from enginebay.plugins.samplers import gumbel, penalties, temperature, top_p
 from enginebay.sampling import Chain
 
 VOCAB = 40
-MODULES = {
-    "allowed-tokens": allowed_tokens,
-    "bad-words": bad_words,
-    "min-tokens": min_tokens,
-    "penalties": penalties,
-    "logit-bias": logit_bias,
-    "temperature": temperature,
-    "top-k": top_k,
-    "top-p": top_p,
-    "min-p": min_p,
-    "gumbel": gumbel,
-}
+NAMES = (
+    "allowed_tokens", "bad_words", "min_tokens", "logit_bias", "penalties",
+    "temperature", "top_k", "top_p", "min_p", "gumbel",
+)  # fmt: skip
 LOGITS = torch.randn(VOCAB, generator=torch.Generator().manual_seed(1)) * 2
 BEST = LOGITS.argsort(descending=True).tolist()
 HISTORY = {
@@ -56,7 +38,13 @@ CASES = [
     Case(LOGITS, {"presence_penalty": 1.5, "frequency_penalty": 0.5}, **HISTORY),
     Case(
         LOGITS,
-        {"repetition_penalty": 1.3, "presence_penalty": -1, "temperature": 0.8, "top_p": 0.85},
+        {
+            "logit_bias": {BEST[5]: 2.5},
+            "repetition_penalty": 1.3,
+            "presence_penalty": -1,
+            "temperature": 0.8,
+            "top_p": 0.85,
+        },
         **HISTORY,
     ),
 ]
@@ -65,12 +53,12 @@ CASES = [
 def build(vocab_size=VOCAB, **changed) -> Chain:
     """The shipped chain, with some members replaced."""
     context = SamplerContext(vocab_size=vocab_size)
-    built = {
-        name: module.enginebay_sampler(module.Options(), context)
-        for name, module in MODULES.items()
-    }
-    built |= {name.replace("_", "-"): member for name, member in changed.items()}
-    return Chain(list(built.items()), vocab_size)
+    members = []
+    for name in NAMES:
+        module = import_module(f"enginebay.plugins.samplers.{name}")
+        built = module.enginebay_sampler(module.Options(), context)
+        members.append((name.replace("_", "-"), changed.get(name, built)))
+    return Chain(members, vocab_size)
 
 
 def test_the_shipped_chain_passes():
@@ -111,8 +99,7 @@ class NoSeed(gumbel.Gumbel):
 
 
 class SeedPlusPosition(gumbel.Gumbel):
-    """Seed 1 at position 2 shares its noise with seed 2 at position 1: still independent
-    along each axis alone, but not the project's function."""
+    """Independent along each axis alone, but another function."""
 
     def draw(self, candidates, view):
         return super().draw(candidates, replace(view, seed=view.seed + view.position, position=0))
