@@ -3,6 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# Before anything loads torch: libgomp reads how its threads wait when it is loaded.
+from .threads import wait_passively
+
 if TYPE_CHECKING:
     from .engine import Engine
     from .flow import Request, SamplingParams
@@ -11,6 +14,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["LLM", "Engine", "Request", "SamplingParams", "hookimpl"]
+
+wait_passively()
 
 _HOMES = {
     "Engine": ".engine",
