@@ -35,10 +35,11 @@ class Rules:
 
 def read_rules(tokenizer: tokenizers.Tokenizer) -> Rules | None:
     """The rules of a tokenizer; ``None``: its decoder is none of the known kinds."""
-    decoder = json.loads(tokenizer.to_str())["decoder"]
+    decoder = tokenizer.decoder
     if decoder is None:
         return Rules(joiner=" ")
-    steps = list(_flatten(decoder))
+    # Its pickled state is its JSON; the whole tokenizer's would take a second to write.
+    steps = _flatten(json.loads(decoder.__getstate__()))
     kinds = [step["type"] for step in steps]
     if kinds in (["ByteLevel"], ["ByteLevel", "Fuse"]):
         return Rules(byte_level=True)

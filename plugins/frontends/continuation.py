@@ -34,6 +34,6 @@ def cut_at_mark(text: str, mark: str) -> str:
     place = text.rfind(mark)
     if place < 0:
         refuse("messages", "end with one whose content this chat template doesn't show")
-    if text[place + len(mark) :].startswith(" "):
-        return text[:place]
-    return text[:place].rstrip()
+    kept = text[:place] if text[place + len(mark) :].startswith(" ") else text[:place].rstrip()
+    # A template may show the message more than once.
+    return kept.replace(mark + " ", "").replace(mark, "")

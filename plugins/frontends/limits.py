@@ -29,6 +29,7 @@ _STEPS_A_LOOK: Final = 16
 _WIDE: Final = re.compile(r"%(\([^)]*\))?[-+ #0]*(\d{4}|\*|\d*\.(\d{4}|\*))")
 _WIDE_FIELD: Final = re.compile(r"\d{4}|\{")
 """Formats with a width of four digits, or one that is itself filled in."""
+_WIDENING: Final = ("center", "expandtabs", "ljust", "rjust", "to_bytes", "zfill")
 _RISKY: Final = (
     "batch",
     "center",
@@ -90,15 +91,14 @@ def check_operation(operator: str, left: Any, right: Any) -> None:
 
 
 def check_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Before a method of a string, number or list is called from a template."""
+    """Before a method of a string or number is called from a template."""
     # The sandbox puts a function of its own around str.format.
     function = getattr(function, "__wrapped__", function)
     owner = getattr(function, "__self__", None)
-    if not isinstance(owner, (str, int, list, tuple)):
-        return
-    _check_numbers((*args, *kwargs.values()))
     name = getattr(function, "__name__", "")
-    if isinstance(owner, str):
+    if isinstance(owner, (str, int)) and name in _WIDENING:
+        _check_numbers((*args, *kwargs.values()))
+    elif isinstance(owner, str):
         if name in ("format", "format_map"):
             _check_fields(owner)
         elif name == "replace" and len(args) >= 2:

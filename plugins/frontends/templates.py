@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import jinja2
@@ -15,7 +16,8 @@ from .limits import BUDGET, Budget
 from .sandbox import UNESCAPED, TemplateEnvironment
 
 _MAX_MESSAGE: Final = 500
-_PROBE_SECONDS: Final = 0.1
+_PROBE_SECONDS: Final = 0.5
+"""Of processor time, for all probes of a template together."""
 _SETTING: Final = "under [options.frontends.hf-chat] in the stack file"
 
 
@@ -35,20 +37,21 @@ class ChatTemplate:
         self._compiled = compiled
         self._special_tokens = dict(special_tokens)
         self._seconds = seconds
+        probe = partial(self._probe, Budget(min(seconds, _PROBE_SECONDS)))
         self.formats: dict[str, ContentFormat] = {
-            role: content_format(self._probe, role) for role in roles
+            role: content_format(probe, role) for role in roles
         }
 
     def render(
-        self, variables: Mapping[str, Any], unescaped: str = "", seconds: float | None = None
+        self, variables: Mapping[str, Any], unescaped: str = "", budget: Budget | None = None
     ) -> str:
         """Render within bounds.
 
         :param unescaped: characters that ``tojson`` leaves alone
-        :param seconds: processor time, when it is not what the options say
+        :param budget: a new one unless given
         :raises InvalidRequest: the template refuses, or can't render, these messages
         """
-        budget = BUDGET.set(Budget(self._seconds if seconds is None else seconds))
+        spent = BUDGET.set(budget or Budget(self._seconds))
         kept = UNESCAPED.set(unescaped)
         try:
             return self._compiled.render({**self._special_tokens, **variables})
@@ -62,11 +65,11 @@ class ChatTemplate:
             raise _invalid(f"the chat template can't render these messages: {error}") from error
         finally:
             UNESCAPED.reset(kept)
-            BUDGET.reset(budget)
+            BUDGET.reset(spent)
 
-    def _probe(self, messages: list[dict[str, Any]]) -> str:
+    def _probe(self, budget: Budget, messages: list[dict[str, Any]]) -> str:
         variables = {"messages": messages, "tools": None, "add_generation_prompt": False}
-        return self.render(variables, seconds=min(self._seconds, _PROBE_SECONDS))
+        return self.render(variables, budget=budget)
 
 
 class Templates:
