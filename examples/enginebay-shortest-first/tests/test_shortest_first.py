@@ -7,6 +7,8 @@ import pytest
 from enginebay_shortest_first import Options, enginebay_scheduler
 
 from enginebay import LLM, SamplingParams
+from enginebay.conformance.check import Check
+from enginebay.conformance.scheduler_checks import SCHEDULER_CHECKS
 from enginebay.conformance.tiny import write_tiny
 from enginebay.errors import StackError
 from enginebay.hookspecs import FAMILIES
@@ -95,6 +97,12 @@ def test_removed_sequences_are_skipped() -> None:
     scheduler.check_integrity()
     scheduler.plan(build)
     assert build.calls == [("start", 2), ("start", 3)]
+
+
+@pytest.mark.parametrize("check", SCHEDULER_CHECKS, ids=lambda check: check.id)
+def test_the_contract_is_kept(check: Check) -> None:
+    """Conformance judges it as it judges the schedulers that ship."""
+    check.call(lambda limits: enginebay_scheduler(Options(), SchedulerContext(limits=limits)))
 
 
 def test_a_wrong_option_stops_the_start() -> None:
