@@ -32,7 +32,8 @@ class Reach:
     context: int
     """Positions in the cache, this step's own included."""
     slots: torch.Tensor
-    """int64 [ceil(context / 64) * 64]; past the context they repeat the first"""
+    """int64 [ceil(context / 64) * 64]; past the context they repeat the first, since
+    even a weight of 0 does not silence a NaN that another request left in a block"""
 
 
 class ReferenceAttention:
@@ -131,17 +132,13 @@ class ReferenceAttention:
         return mixed.permute(2, 0, 1, 3).reshape(padded.shape)[:rows]
 
     def _read(self, layer: int, reach: Reach, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys [Hk, D, 64] and values [Hk, 64, D] of one context tile.
-
-        Values past the context are zeros: their weight is 0, but 0 times the NaN that
-        another request left in a block would still be NaN.
-        """
+        """Keys [Hk, D, 64] and values [Hk, 64, D] of one context tile."""
         keys, values = self.store.layer(layer)
-        start = number * CONTEXT
-        slots = reach.slots[start : start + CONTEXT]
-        tile = values[slots]
-        tile[max(0, reach.context - start) :] = 0
-        return keys[slots].permute(1, 2, 0).contiguous(), tile.transpose(0, 1).contiguous()
+        slots = reach.slots[number * CONTEXT : (number + 1) * CONTEXT]
+        return (
+            keys[slots].permute(1, 2, 0).contiguous(),
+            values[slots].transpose(0, 1).contiguous(),
+        )
 
 
 class OnlineSoftmax:

@@ -44,7 +44,7 @@ def test_rms_norm_is_row_invariant(size):
 
 @pytest.mark.parametrize("size", [1, 7, 24, 33, 96, 1536])
 def test_silu_and_mul_is_row_invariant(size):
-    """Sizes that do not fill a vector included: torch's own silu fails this."""
+    """Sizes that do not fill a vector included."""
     hold_rows(row_ops.silu_and_mul, 4 * randn(73, 2 * size), range(1, 71))
 
 
@@ -105,6 +105,16 @@ def test_row_ops_are_right():
     assert torch.allclose(result.double(), exact, atol=1e-5)
     table = randn(11, 4)
     assert torch.equal(row_ops.embedding(torch.tensor([3, 0, 3]), table), table[[3, 0, 3]])
+
+
+def test_exp_is_the_same_in_bodies_and_tails_of_vectors():
+    """What the activation and the softmax rest on; torch's sigmoid fails it."""
+    x = 8 * randn(400)
+    expected = torch.exp(x)
+    for start in range(33):
+        for count in (1, 3, 8, 15, 16, 31, 64, 65, 300):
+            part = slice(start, start + count)
+            assert torch.equal(torch.exp(x[part]), expected[part])
 
 
 def test_silu_of_extreme_values_is_finite():
