@@ -3,6 +3,7 @@
 import math
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.errors import StackError
 from enginebay.flow import Refusal

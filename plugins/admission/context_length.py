@@ -1,6 +1,7 @@
 """Admission: a prompt and at least one token of its answer fit into the context."""
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.errors import StackError
 from enginebay.flow import Refusal
@@ -27,7 +28,7 @@ class ContextLength:
         self._max_model_len = max_model_len
         self._min_output = min_output_tokens
 
-    def ask(self, ask: Ask, load: Load) -> Refusal | None:  # noqa: ARG002
+    def ask(self, ask: Ask, load: Load) -> Refusal | None:
         """Admit where the length is unknown: the door can't judge it."""
         length = ask.num_prompt_tokens
         longest = self._max_model_len - self._min_output

@@ -4,6 +4,7 @@ import math
 from typing import Literal
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.errors import PluginError, StackError
 from enginebay.flow import Refusal

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from threading import Lock
 
 import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from enginebay import hookimpl
 from enginebay.errors import StackError
 from enginebay.flow import Refusal
 from enginebay.hookspecs.model import Limits
 from enginebay.hookspecs.observer import ObserverContext, RequestRecord, StepRecord
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from .tallies import Counter, Histogram, ascending
 

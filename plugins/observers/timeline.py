@@ -12,6 +12,7 @@ from threading import Event, Thread
 from typing import IO
 
 import msgspec
+
 from enginebay import hookimpl
 from enginebay.errors import StackError
 from enginebay.flow import Refusal

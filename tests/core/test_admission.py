@@ -4,10 +4,11 @@ from threading import Thread
 
 import pytest
 import structlog
+from msgspec.structs import replace
+
 from enginebay.admission import AdmissionChain
 from enginebay.flow import Refusal
 from enginebay.hookspecs.admission import Ask, Load
-from msgspec.structs import replace
 
 LOAD = Load(
     now=0.0,

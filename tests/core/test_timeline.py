@@ -3,6 +3,7 @@
 from threading import Thread
 
 import pytest
+
 from enginebay.timeline import Latencies, Timeline, latencies
 
 

@@ -1,6 +1,7 @@
 """The bounded-queue plugin: choices and prompt tokens that wait have an end."""
 
 import pytest
+
 from enginebay.errors import StackError
 from enginebay.hookspecs.admission import AdmissionContext, Ask, Load
 from enginebay.hookspecs.model import Limits

@@ -1,6 +1,7 @@
 """The context-length plugin: exact at its edge, and clear about the numbers."""
 
 import pytest
+
 from enginebay.errors import StackError
 from enginebay.hookspecs.admission import AdmissionContext, Ask, Load
 from enginebay.hookspecs.model import Limits

@@ -1,12 +1,13 @@
 """The kv-budget plugin: what never fits is refused at once, claims stay in the pool."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from enginebay.errors import PluginError, StackError
 from enginebay.hookspecs.admission import AdmissionContext, Ask, Load
 from enginebay.hookspecs.model import Limits
 from enginebay.plugins.admission import kv_budget
-from hypothesis import given
-from hypothesis import strategies as st
 
 BLOCK, BLOCKS, LENGTH = 16, 8, 1024
 

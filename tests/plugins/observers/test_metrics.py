@@ -1,14 +1,15 @@
 """The metrics observer: vLLM's names, right values, one registry an engine."""
 
 import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
 from enginebay.errors import StackError
 from enginebay.flow import Refusal, Usage
 from enginebay.hookspecs.model import Limits
 from enginebay.hookspecs.observer import ObserverContext, RequestRecord, StepRecord
 from enginebay.plugins.observers import metrics, tallies
 from enginebay.timeline import Timeline
-from prometheus_client import REGISTRY
-from prometheus_client.parser import text_string_to_metric_families
 
 LIMITS = Limits(max_model_len=64, max_step_tokens=16, max_sequences=4, block_size=16, num_blocks=8)
 

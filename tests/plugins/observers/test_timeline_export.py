@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from enginebay.errors import StackError
 from enginebay.flow import Refusal, Usage
 from enginebay.hookspecs.model import Limits
