@@ -20,7 +20,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-from .limits import BUDGET, bounded_filters, check_call, check_operation, joined
+from .guards import check_call, check_operation, guarded_filters
+from .limits import BUDGET, joined, printable
 from .metering import Metering
 
 UNESCAPED: Final[ContextVar[str]] = ContextVar("UNESCAPED", default="")
@@ -49,10 +50,20 @@ class GenerationTag(Extension):
 class TemplateNamespace(Namespace):
     """A namespace whose attributes can't pose as Python's own."""
 
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+        attributes = dict(*args, **kwargs)
+        for name in attributes:
+            _check_name(name)
+        super().__init__(attributes)
+
     def __setitem__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
-            raise SecurityError(f"a namespace takes no attribute {name!r}")
+        _check_name(name)
         super().__setitem__(name, value)
+
+
+def _check_name(name: Any) -> None:
+    if str(name).startswith("_"):
+        raise SecurityError(f"a namespace takes no attribute {name!r}")
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -63,10 +74,13 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[GenerationTag, loopcontrols],
+            finalize=printable,
         )
         self._now = now
-        self.filters |= bounded_filters(self.filters)
+        self.filters |= guarded_filters(self.filters)
         self.filters["tojson"] = tojson
         self.globals["raise_exception"] = raise_exception
         self.globals["strftime_now"] = self.strftime_now
@@ -86,7 +100,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def joined_text(self, *parts: Any) -> str:
         """``a ~ b``."""
-        return joined(map(str, parts))
+        return joined([str(printable(part)) for part in parts])
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         check_operation(operator, left, right)
@@ -118,7 +132,11 @@ def tojson(
     if isinstance(indent, int) and indent > _MAX_INDENT:
         raise SecurityError(f"tojson takes no indent of more than {_MAX_INDENT}")
     text = json.dumps(
-        value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys
+        printable(value),
+        ensure_ascii=False,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
     )
     if not ensure_ascii:
         return text
