@@ -44,6 +44,8 @@ class Builder:
     calls: list[tuple[str, int]] = field(default_factory=list)
 
     def start(self, sequence: Work, num_tokens: int | None = None) -> Grant:
+        if not self.seats_left:
+            return Grant(reason="seats")
         self.calls.append(("start", sequence.id))
         self.seats_left -= 1
         return Grant(num_tokens=1)

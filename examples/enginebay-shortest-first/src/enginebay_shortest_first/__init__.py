@@ -51,7 +51,7 @@ class ShortestFirst:
             while build.run(sequence).reason == "blocks":
                 if not running or not build.preempt(running.pop()):
                     return
-        while self._waiting and build.tokens_left and build.seats_left:
+        while self._waiting:
             sequence = self._next(build.now)
             if not build.start(sequence):
                 return
