@@ -106,8 +106,10 @@ def open_builder(
 ) -> CheckpointBuilder:
     """Hold a checkpoint against a model's needs, warn, and make its builder.
 
-    :raises ModelError: a tensor is missing, misshapen or defined in two ways
+    :raises ModelError: a tensor is missing, misshapen or defined in two ways, or the
+        checkpoint is quantized in a form that would be read as plain numbers
     """
+    _check_unquantized(checkpoint)
     weights = family.weights(spec)
     extras = check_weights(checkpoint, weights)
     if spec.tie_embeddings and "lm_head.weight" in extras:
@@ -172,6 +174,18 @@ def attention_signature(kv: KVSpec) -> OpSignature:
         ),
         features=() if kv.sliding_window is None else ("sliding_window",),
     )
+
+
+def _check_unquantized(checkpoint: Checkpoint) -> None:
+    """Codes without their scales would load, and mean nothing."""
+    quantization = checkpoint.config.get("quantization_config")
+    if quantization:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+        msg = (
+            f"{checkpoint.location}: config.json has a 'quantization_config' of method "
+            f"{method!r}, which can't be read; use the model's unquantized weights or a GGUF file"
+        )
+        raise ModelError(msg)
 
 
 def _check_tied_head(checkpoint: Checkpoint) -> None:

@@ -185,6 +185,13 @@ def test_case_66_float16_of_a_bfloat16_model_warns(said_by):
     assert "65504" in logs[0]["event"]
 
 
+def test_quantized_checkpoints_are_not_read_as_plain_numbers():
+    """Their scales would be dropped as unknown extras; the start stops and names the method."""
+    checkpoint = fake(quantization_config={"quant_method": "fp8"})
+    with pytest.raises(ModelError, match="'quantization_config' of method 'fp8'"):
+        load(checkpoint)
+
+
 def test_kv_spec_and_attention_signature():
     """Head sizes go to the attention kernel; a window is a feature that it must have."""
     spec = FAMILY.spec(tiny_config("LlamaForCausalLM", head_dim=24))
