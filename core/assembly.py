@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from .commit import Commit
 from .dispatch import KernelTable
 from .drafting import Drafting
 from .engine import Engine
-from .hookspecs.admission import AdmissionContext, Load
+from .hookspecs.admission import AdmissionContext
 from .hookspecs.allocator import AllocatorContext
 from .hookspecs.client import ClientContext
 from .hookspecs.detokenizer import DetokenizerContext
@@ -30,6 +29,7 @@ from .hookspecs.scheduler import SchedulerContext
 from .hookspecs.sink import SinkContext
 from .identity import cache_identity, served_name, service_version
 from .intake import Intake
+from .meter import Meter
 from .rescue import Rescue
 from .roster import Roster
 from .sampling import Chain
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from .hookspecs.source import Files, Progress
     from .registry import Registry
     from .stack import Stack
-
-RATE_WINDOW = 64
-"""Finished requests over which the rate for ``retry_after`` is measured."""
 
 
 @dataclass
@@ -169,7 +166,7 @@ def _engine(
     )
     scheduler = build.one("scheduler", SchedulerContext(limits=limits))
     detokenizer = build.one("detokenizer", DetokenizerContext(text=text))
-    finished: deque[float] = deque(maxlen=RATE_WINDOW)
+    meter = Meter()
     intake = Intake(
         door=_admission(build, "door", limits),
         budget=_admission(build, "budget", limits),
@@ -183,9 +180,9 @@ def _engine(
         max_logprobs=options.max_logprobs,
         timeline=timeline,
         clock=time.monotonic,
-        load=lambda: _load(engine, finished),
+        load=meter.load,
         refused=watch.refused,
-        released=lambda: finished.append(time.monotonic()),
+        released=meter.finished,
     )
     roster = Roster(
         intake=intake,
@@ -197,18 +194,18 @@ def _engine(
         stall_seconds=options.stall_seconds,
         clock=time.monotonic,
     )
-    engine = Engine(
+    meter.engine = Engine(
         intake=intake,
         roster=roster,
         scheduler=scheduler,
         allocator=allocator,
         executor=executor,
-        rescue=Rescue(roster, scheduler),
+        rescue=Rescue(roster, scheduler, limits.num_blocks * limits.block_size),
         watch=watch,
         drafting=_drafting(build, limits),
         limits=limits,
     )
-    return engine
+    return meter.engine
 
 
 def _admission(build: Assembler, slot: str, limits: Limits) -> AdmissionChain:
@@ -224,20 +221,6 @@ def _drafting(build: Assembler, limits: Limits) -> Drafting | None:
     drafter = build.one("drafter", context)
     options = build.stack.engine
     return Drafting(build.stack.one("drafter").name, drafter, options.num_drafts, limits.vocab_size)
-
-
-def _load(engine: Engine, finished: deque[float]) -> Load:
-    now = engine.clock()
-    span = now - finished[0] if finished else 0.0
-    return Load(
-        now=now,
-        num_waiting=engine.intake.num_waiting,
-        num_running=len(engine.roster.seats),
-        waiting_tokens=engine.intake.waiting_tokens,
-        num_free_blocks=engine.allocator.num_free,
-        num_blocks=engine.allocator.num_blocks,
-        requests_per_second=len(finished) / span if span > 0 else 0.0,
-    )
 
 
 def _info(assembly: Assembly) -> dict[str, Any]:

@@ -38,8 +38,15 @@ class StepBuilder:
         self.step = step
         self.now = now
         self.preempted: list[Sequence] = []
+        self.waits: dict[int, str] = {}
+        """Why a policy did not try a sequence, for the timeline."""
+        self.preempted_for: dict[int, str] = {}
+        """By preempted sequence: the request that lacked blocks just before."""
+        self._short = "core"
         self.denied: dict[int, Grant] = {}
         """The last denial of each sequence, for the timeline."""
+        self.protected: Sequence | None = None
+        """A sequence that a policy can't preempt (see ``Rescue``)."""
         self._limits = limits
         self._allocator = allocator
         self._seats = seats
@@ -119,6 +126,8 @@ class StepBuilder:
         own = self._own(victim)
         if how != "recompute" or own.state is not State.RUNNING or own.num_scheduled:
             return False
+        if own is self.protected:
+            return False
         self._allocator.free(own.id)
         del self._seats[own.id]
         own.state = State.WAITING
@@ -127,7 +136,16 @@ class StepBuilder:
         own.num_preemptions += 1
         self._removed.append(own.id)
         self.preempted.append(own)
+        self.preempted_for[own.id] = self._short
         return True
+
+    def wait(self, sequence: SequenceView, reason: str) -> None:
+        """Note why a policy does not even try a sequence, for the timeline."""
+        self.waits[self._own(sequence).id] = reason
+
+    def hold(self) -> None:
+        """Grant nothing more in this step: what is in flight must come back first."""
+        self._tokens_left = 0
 
     def remove(self, sequence_ids: list[int]) -> None:
         """Name sequences that the executor can forget (the engine's, not a policy's)."""
@@ -220,5 +238,7 @@ class StepBuilder:
 
     def _deny(self, own: Sequence, reason: str, missing: int = 0) -> Grant:
         grant = Grant(reason=reason, missing=missing)
+        if reason == "blocks":
+            self._short = own.request_id
         self.denied[own.id] = grant
         return grant

@@ -129,7 +129,8 @@ class Engine:
         """Step until stopped. A failure of the engine's own parts ends every request."""
         try:
             while self.state != "closed":
-                if not self.step():
+                if not self.step() and self.state != "closed":
+                    self.watch.idle(self)
                     self._wake.wait(self.roster.pause())
                     self._wake.clear()
         except Exception as error:
@@ -171,10 +172,10 @@ class Engine:
             self._step, now, self.limits, self.allocator, roster.seats, roster.sequences
         )
         build.remove(roster.take_forgotten())
+        self.rescue.begin(build)
         self.scheduler.plan(build)
-        if not build.empty:
-            self.rescue.settled()
-        elif not self._in_flight:
+        self.rescue.settled(build)
+        if build.empty and not self._in_flight:
             self.rescue.attempt(build)
         plan = build.plan()
         if plan is None:
@@ -193,6 +194,7 @@ class Engine:
         outputs = {output.sequence_id: output for output in result.outputs}
         for span in plan.spans:
             self.roster.advance(span, outputs.get(span.sequence_id), now)
+        self.rescue.committed(plan, result)
         self.watch.committed(self, plan, result, began, now)
 
     def _emit(self) -> None:

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import secrets
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
+from .blame import blamed
 from .errors import InvalidRequest, RequestRefused
-from .flow import Refusal
 from .hookspecs.admission import Ask, Load
 from .sampling_limits import check_core
 from .sequence import Group, Sequence
+from .waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from collections.abc import Sequence as Sequence_
 
     from .admission import AdmissionChain
-    from .flow import EncodedPrompt, Request, SamplingParams
+    from .flow import EncodedPrompt, Refusal, Request, SamplingParams
     from .hookspecs.detokenizer import Detokenizer
     from .hookspecs.frontend import Frontend
     from .hookspecs.model import Limits
     from .sampling import Chain
     from .timeline import Timeline
-
-log = structlog.get_logger(__name__)
 
 
 class Intake:
@@ -71,27 +68,23 @@ class Intake:
         self._refused = refused
         self._released = released
         self._secret = secrets.token_bytes(32)
-        self._lock = threading.Lock()
-        self._waiting: dict[str, tuple[int, int]] = {}
-        self._waiting_choices = 0
-        self._waiting_tokens = 0
-        self._held: set[str] = set()
-        self._next_id = 0
+        self._waiting = Waiting()
+        self._ids = itertools.count(1)
 
     @property
     def num_waiting(self) -> int:
         """Choices accepted or being tokenized that have not started."""
-        return self._waiting_choices
+        return self._waiting.num_choices
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Prompt tokens of those, once for each choice."""
+        return self._waiting.num_tokens
 
     @property
     def num_held(self) -> int:
         """Requests that were taken in and have not ended."""
-        return len(self._held)
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Prompt tokens of those."""
-        return self._waiting_tokens
+        return self._waiting.num_held
 
     def accept(self, request: Request, client: int) -> Group:
         """Admit a request.
@@ -101,10 +94,7 @@ class Intake:
         """
         arrival = self._clock() if request.arrival is None else request.arrival
         sampling = self._checked(request)
-        with self._lock:
-            if request.id in self._held:
-                raise InvalidRequest(f"a request with id {request.id!r} is under way", "id")
-            self._held.add(request.id)
+        self._waiting.hold(request.id)
         self.timeline.mark(request.id, "accepted", arrival)
         try:
             self._ask(self.door, request, sampling, arrival, None)
@@ -119,8 +109,7 @@ class Intake:
 
     def started(self, request_id: str) -> None:
         """A request's first choice got its seat: it waits no longer."""
-        with self._lock:
-            self._count(request_id, 0, 0)
+        self._waiting.started(request_id)
 
     def finished(self, request_id: str) -> None:
         """A request that was admitted has ended."""
@@ -129,20 +118,9 @@ class Intake:
 
     def release(self, request_id: str) -> None:
         """A request was turned away or ended: give back what admission reserved."""
-        with self._lock:
-            self._count(request_id, 0, 0)
-            self._held.discard(request_id)
+        self._waiting.drop(request_id)
         self.door.release(request_id)
         self.budget.release(request_id)
-
-    def _count(self, request_id: str, choices: int, tokens: int) -> None:
-        """A request waits with so many choices of so many prompt tokens; 0: no longer.
-        Kept as sums, since every request asks for them. Called under the lock."""
-        before, size = self._waiting.pop(request_id, (0, 0))
-        self._waiting_choices += choices - before
-        self._waiting_tokens += choices * tokens - before * size
-        if choices:
-            self._waiting[request_id] = (choices, tokens)
 
     def _checked(self, request: Request) -> SamplingParams:
         """Sampling with the model's defaults merged in and a seed drawn."""
@@ -172,12 +150,10 @@ class Intake:
             num_prompt_tokens=num_prompt_tokens,
             max_tokens=sampling.max_tokens,
         )
-        # One lock over reading the load and reserving: two callers can't both see the
-        # last free place.
-        with self._lock:
+        with self._waiting.asking(request.id, sampling.n, num_prompt_tokens or 0) as admitted:
             refusal = chain.ask(ask, self._load())
             if refusal is None:
-                self._count(request.id, sampling.n, num_prompt_tokens or 0)
+                admitted.append(True)
         if refusal is not None:
             self.timeline.mark(
                 request.id, "refused", self._clock(), plugin=refusal.plugin, reason=refusal.reason
@@ -193,7 +169,7 @@ class Intake:
                 f"this stack takes no {kind} prompts; its frontends take {known}", "prompt"
             )
         name, frontend = self.frontends[str(kind)]
-        with _blamed(name):
+        with blamed(name):
             return frontend.encode(request.prompt)
 
     def _identity(self, request: Request, encoded: EncodedPrompt) -> bytes:
@@ -229,9 +205,7 @@ class Intake:
             ends |= self.eos_token_ids
         kind = str(request.prompt.__struct_config__.tag)
         for index in range(sampling.n):
-            with self._lock:
-                self._next_id += 1
-                sequence = Sequence(self._next_id, group, index, group.max_tokens)
+            sequence = Sequence(next(self._ids), group, index, group.max_tokens)
             sequence.end_ids = ends
             self._open_text(sequence, kind)
             group.sequences.append(sequence)
@@ -240,7 +214,7 @@ class Intake:
     def _open_text(self, sequence: Sequence, kind: str) -> None:
         """Give a sequence its text stream and its parser."""
         sampling = sequence.sampling
-        with _blamed("detokenizer"):
+        with blamed("detokenizer"):
             sequence.stream = self.detokenizer.open(
                 sequence.group.prompt_ids,
                 stop=sampling.stop,
@@ -248,27 +222,5 @@ class Intake:
                 skip_special_tokens=sampling.skip_special_tokens,
             )
         name, frontend = self.frontends[kind]
-        with _blamed(name):
+        with blamed(name):
             sequence.parser = frontend.parser(sequence.group.request)
-
-
-@contextmanager
-def _blamed(plugin: str) -> Iterator[None]:
-    """A plugin that raises on a request fails that request alone, by name.
-
-    :raises RequestRefused: in place of whatever the plugin raised
-    """
-    try:
-        yield
-    except InvalidRequest:
-        raise
-    except Exception as error:
-        log.exception("plugin failed on a request", plugin=plugin)
-        raise RequestRefused(
-            Refusal(
-                plugin=plugin,
-                reason="plugin_error",
-                kind="server",
-                message=f"the plugin {plugin!r} failed on this request",
-            )
-        ) from error

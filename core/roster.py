@@ -48,6 +48,8 @@ class Roster:
         """Those that hold a seat and blocks, oldest start first."""
         self.forgotten: list[int] = []
         """Ended sequences that the executor has still to be told of."""
+        self.num_ended = 0
+        """Sequences that have left, since the start."""
         self._intake = intake
         self._scheduler = scheduler
         self._allocator = allocator
@@ -72,9 +74,11 @@ class Roster:
 
     def requeue(self, sequence: Sequence) -> None:
         """A preempted sequence waits again, unless the whole pool could not hold it."""
+        if sequence.state is not State.WAITING:
+            return  # the policy started it again in the same step
         if -(-sequence.num_tokens // self._limits.block_size) > self._limits.num_blocks:
             self.finish(sequence, "capacity")
-        elif sequence.state is State.WAITING:
+        else:
             self._scheduler.add(sequence)
 
     def advance(self, span: Span, output: SequenceResult | None, now: float) -> None:
@@ -186,6 +190,7 @@ class Roster:
         """Give back what an ended sequence held; the last of its request ends it."""
         if self.sequences.pop(sequence.id, None) is None:
             return
+        self.num_ended += 1
         if self.seats.pop(sequence.id, None) is not None:
             self.forgotten.append(sequence.id)
         self._scheduler.remove(sequence.id)

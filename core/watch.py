@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -30,7 +30,10 @@ class Watch:
         self.timeline = timeline
         self.switched_off: list[str] = []
         self._waits: dict[int, str] = {}
-        self._before: dict[int, tuple[float | None, int]] = {}
+        self._before: dict[int, tuple[float | None, int, float]] = {}
+        """Of the step's sequences: last token's time, tokens generated, arrival."""
+        self._gauges: tuple[int, int, int] | None = None
+        """Running, waiting and used blocks as last told."""
         self._preemptions = 0
 
     def admitted(self, group: Group, now: float) -> None:
@@ -44,12 +47,14 @@ class Watch:
         mark = self.timeline.mark
         for sequence in build.preempted:
             self._preemptions += 1
-            mark(sequence.request_id, "preempted", build.now, how="recompute", step=build.step)
-        for sequence_id, grant in build.denied.items():
+            by = build.preempted_for.get(sequence.id, "core")
+            mark(sequence.request_id, "preempted", build.now, by=by, how="recompute")
+        reasons = {number: grant.reason for number, grant in build.denied.items()} | build.waits
+        for sequence_id, reason in reasons.items():
             waiting = build.known(sequence_id)
-            if waiting is not None and self._waits.get(sequence_id) != grant.reason:
-                self._waits[sequence_id] = grant.reason
-                mark(waiting.request_id, "waiting", build.now, reason=grant.reason)
+            if waiting is not None and self._waits.get(sequence_id) != reason:
+                self._waits[sequence_id] = reason
+                mark(waiting.request_id, "waiting", build.now, reason=reason)
         if plan is None:
             return
         for start in plan.started:
@@ -63,7 +68,11 @@ class Watch:
         for span in plan.spans:
             running = build.known(span.sequence_id)
             if running is not None:
-                self._before[running.id] = (running.last_token_at, running.num_generated)
+                self._before[running.id] = (
+                    running.last_token_at,
+                    running.num_generated,
+                    running.arrival,
+                )
                 mark(
                     running.request_id,
                     "scheduled",
@@ -84,14 +93,15 @@ class Watch:
         firsts: list[float] = []
         prefill = decode = 0
         for span in plan.spans:
-            before, generated = self._before.get(span.sequence_id, (None, 0))
+            before, generated, arrival = self._before.get(span.sequence_id, (None, 0, began))
             if generated and span.num_tokens == 1 + len(span.drafts):
                 decode += span.num_tokens
             else:
                 prefill += span.num_tokens
             if drawn.get(span.sequence_id):
-                (firsts if before is None else intervals).append(now - (before or began))
-        record = StepRecord(
+                (firsts if before is None else intervals).append(now - (before or arrival))
+        self._record(
+            engine,
             step=plan.step,
             time=now,
             duration=now - began,
@@ -100,13 +110,34 @@ class Watch:
             num_decode_tokens=decode,
             num_generated=sum(drawn.values()),
             num_sequences=len(plan.spans),
-            num_running=len(engine.roster.seats),
-            num_waiting=engine.intake.num_waiting,
-            num_used_blocks=engine.allocator.num_blocks - engine.allocator.num_free,
-            num_blocks=engine.allocator.num_blocks,
-            num_preemptions=self._preemptions,
             token_intervals=tuple(intervals),
             first_token_delays=tuple(firsts),
+        )
+
+    def idle(self, engine: Engine) -> None:
+        """No step follows for now: bring the gauges up to date if they moved since."""
+        if self.observers and self._gauges != _gauges(engine):
+            self._record(
+                engine,
+                step=-1,
+                time=engine.clock(),
+                duration=0.0,
+                executor_duration=0.0,
+                num_prefill_tokens=0,
+                num_decode_tokens=0,
+                num_generated=0,
+                num_sequences=0,
+            )
+
+    def _record(self, engine: Engine, **facts: Any) -> None:
+        self._gauges = running, waiting, used = _gauges(engine)
+        record = StepRecord(
+            num_running=running,
+            num_waiting=waiting,
+            num_used_blocks=used,
+            num_blocks=engine.allocator.num_blocks,
+            num_preemptions=self._preemptions,
+            **facts,
         )
         self._preemptions = 0
         self._tell(lambda observer: observer.on_step(record))
@@ -173,3 +204,9 @@ class Watch:
                 log.exception("observer switched off", observer=name)
                 self.switched_off.append(name)
                 self.observers = [pair for pair in self.observers if pair[1] is not observer]
+
+
+def _gauges(engine: Engine) -> tuple[int, int, int]:
+    allocator = engine.allocator
+    used = allocator.num_blocks - allocator.num_free
+    return len(engine.roster.seats), engine.intake.num_waiting, used

@@ -30,10 +30,11 @@ class Load(Frozen, frozen=True, kw_only=True):
 
     now: float
     num_waiting: int
-    """Requests not yet started, those still being tokenized included."""
+    """Choices not yet started, those still being tokenized included; without the
+    request that is being asked about."""
     num_running: int
     waiting_tokens: int
-    """Prompt tokens of the waiting requests."""
+    """Prompt tokens of those, once for each choice."""
     num_free_blocks: int
     num_blocks: int
     requests_per_second: float

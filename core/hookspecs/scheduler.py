@@ -106,6 +106,9 @@ class StepBuilder(Protocol):
         It comes back through ``Scheduler.add``. False: it can't be preempted now.
         """
 
+    def wait(self, sequence: SequenceView, reason: str) -> None:
+        """Note why a policy does not even try to start a sequence, for its timeline."""
+
 
 class Scheduler(Protocol):
     """A scheduling policy. Called from the step thread alone.

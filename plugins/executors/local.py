@@ -8,9 +8,8 @@ from enginebay import hookimpl
 from enginebay.errors import CapacityError
 from enginebay.flow import SamplingParams, SequenceStart, Span, StepPlan, StepResult
 from enginebay.hookspecs.executor import Executor, ExecutorContext, Handle
-from enginebay.hookspecs.kernel import KVSpec, OpSignature
 from enginebay.runner import Runner
-from enginebay.weights import load_decoder
+from enginebay.weights import attention_signature, kv_spec, load_decoder
 
 CONTRACT = (1, 0)
 
@@ -47,7 +46,13 @@ class Local:
             dtype=context.dtype,
             device=context.device,
         )
-        self.attention = context.table.resolve(attention_signature(context))(kv_spec(context))
+        kv = kv_spec(
+            context.spec,
+            block_size=context.limits.block_size,
+            max_model_len=context.limits.max_model_len,
+            dtype=context.dtype,
+        )
+        self.attention = context.table.resolve(attention_signature(kv))(kv)
         self.num_blocks = self._pool()
         self.attention.allocate(self.num_blocks)
         self.runner = Runner(
@@ -121,35 +126,6 @@ class Local:
             raise CapacityError(msg)
         longest = -(-limits.max_model_len // limits.block_size) * limits.max_sequences
         return min(num_blocks, longest)
-
-
-def kv_spec(context: ExecutorContext) -> KVSpec:
-    """What the attention kernel must hold for this model and these limits."""
-    spec = context.spec
-    return KVSpec(
-        num_layers=spec.num_layers,
-        num_heads=spec.num_heads,
-        num_kv_heads=spec.num_kv_heads,
-        head_dim=spec.head_dim,
-        block_size=context.limits.block_size,
-        max_model_len=context.limits.max_model_len,
-        dtype=context.dtype,
-        scale=spec.head_dim**-0.5,
-        sliding_window=spec.sliding_window,
-    )
-
-
-def attention_signature(context: ExecutorContext) -> OpSignature:
-    """What the kernel table is asked for."""
-    spec = context.spec
-    features = ("sliding_window",) if spec.sliding_window else ()
-    sizes = (
-        ("heads", spec.num_heads),
-        ("kv_heads", spec.num_kv_heads),
-        ("head_dim", spec.head_dim),
-        ("block_size", context.limits.block_size),
-    )
-    return OpSignature(op="attention", dtype=context.dtype, sizes=sizes, features=features)
 
 
 @hookimpl

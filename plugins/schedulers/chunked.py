@@ -54,9 +54,12 @@ class Chunked:
                 victim = running.pop() if running else None
                 if victim is None or not build.preempt(victim):
                     return
-        while self._waiting and build.tokens_left and build.seats_left:
+        while self._waiting:
             sequence = self._first()
-            if not self._fits(build, sequence) or not build.start(sequence, self._max_chunk):
+            if not self._fits(build, sequence):
+                build.wait(sequence, "blocks")
+                return
+            if not build.start(sequence, self._max_chunk):
                 return
             heapq.heappop(self._queue)
             del self._waiting[sequence.id]
