@@ -54,6 +54,14 @@ def plain_weights_only(signature: OpSignature) -> str | None:
     return float32_only(signature)
 
 
+def known_features_only(signature: OpSignature) -> str | None:
+    """Why not, for another dtype or an attention that does more than ours."""
+    unknown = set(signature.features) - {"sliding_window"}
+    if unknown:
+        return f"does not know the feature {', '.join(sorted(unknown))}"
+    return float32_only(signature)
+
+
 class CpuKernels:
     """The plugin's offers, and the threads they share."""
 
@@ -75,7 +83,7 @@ class CpuKernels:
             Offer("embedding", "torch", embedding, True, float32_only),
             Offer("rms_norm", "numba", rows.rms_norm, True, float32_only),
             Offer("silu_and_mul", "numba", rows.silu_and_mul, True, float32_only),
-            Offer("attention", "numba", self.attention, True, float32_only),
+            Offer("attention", "numba", self.attention, True, known_features_only),
             Offer("linear", "torch", linear, False, plain_weights_only),
             Offer("logits", "torch", linear, False, plain_weights_only),
         )

@@ -66,7 +66,7 @@ class CpuAttention:
         return self._store
 
     def allocate(self, num_blocks: int) -> None:
-        """Make the pool of ``num_blocks`` blocks, and scratch memory for each thread."""
+        """Make the pool of blocks and each thread's scratch memory, and compile all code."""
         spec = self.spec
         self._store = CpuStore(spec, num_blocks)
         self._layer_bytes = num_blocks * self.bytes_per_block // (2 * spec.num_layers)
@@ -88,6 +88,10 @@ class CpuAttention:
             spec.scale,
         )
         self._words[SCRATCH : SCRATCH + 3] = (self._scratch.ctypes.data, step, rows)
+        self.pool.warm_up()
+        DIVIDE.compile()
+        for task in (WRITE, ATTEND):
+            task.compile()
 
     def prepare(self, batch: Batch) -> None:
         """Check a step's tables and slots and cut it into pieces of work.

@@ -12,6 +12,9 @@ a temporary name and renames it, so two processes may compile at once. A user's 
 from __future__ import annotations
 
 import hashlib
+import inspect
+import os
+import threading
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
+
+_LOCK = threading.RLock()
+"""numba reads its cache folder from a module, which is set for one decorator at a time."""
 
 TASK_SIGNATURE = types.void(types.intp, types.intp, types.intp)
 
@@ -44,21 +50,27 @@ def inlined(function: Function) -> Function:
 
 
 def _cached(make: Callable[[bool], Any]) -> Any:
-    """Run a numba decorator with our cache folder, or without cache if none is writable."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = before or str(cache_folder())
+    """Run a numba decorator, ``make(keep)``, with our cache folder if it can be written."""
+    with _LOCK:
+        before = numba.config.CACHE_DIR
+        folder = Path(before) if before else cache_folder()
+        numba.config.CACHE_DIR = str(folder)
+        try:
+            return make(_writable(folder))
+        finally:
+            numba.config.CACHE_DIR = before
+
+
+def _writable(folder: Path) -> bool:
     try:
-        return make(True)
-    except RuntimeError as error:
-        if "cannot cache function" not in str(error):
-            raise
-        return make(False)
-    finally:
-        numba.config.CACHE_DIR = before
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
 
 
 class Entry:
-    """A function that Python calls; compiled, or loaded, at its first call."""
+    """A function of integers that Python calls; compiled, or loaded, when first needed."""
 
     def __init__(self, function: Callable[..., Any], *, nogil: bool) -> None:
         self.function = function
@@ -76,6 +88,10 @@ class Entry:
             ),
         )
 
+    def compile(self) -> None:
+        """Compile it now, or load it."""
+        self.call.compile((types.intp,) * len(inspect.signature(self.function).parameters))  # type: ignore[attr-defined]
+
 
 class Task:
     """One piece of a job that the pool runs: ``(arguments, item, slot)``, all integers.
@@ -86,6 +102,10 @@ class Task:
 
     def __init__(self, function: Callable[[int, int, int], None]) -> None:
         self.function = function
+
+    def compile(self) -> None:
+        """Compile it now, or load it."""
+        self.compiled  # noqa: B018  the property compiles
 
     @cached_property
     def compiled(self) -> Any:

@@ -151,12 +151,22 @@ class Pool:
         """
         if work < SHORT:
             QUICK.call(task.address, arguments, items)
-        elif self.threads == 1 or items == 1:
+        elif self.threads == 1 or items <= 1:
             ALONE.call(task.address, arguments, items)
         else:
             with self._lock:
                 self._start()
                 TOGETHER.call(self._state, task.address, arguments, items, self.threads - 1)
+
+    def warm_up(self) -> None:
+        """Compile what ``run`` may need and start the helpers."""
+        for entry in (QUICK, ALONE):
+            entry.compile()
+        if self.threads > 1:
+            for entry in (HELP, TOGETHER):
+                entry.compile()
+            with self._lock:
+                self._start()
 
     def _start(self) -> None:
         if self._started:
@@ -172,7 +182,8 @@ class Pool:
                 name=f"enginebay-cpu-{slot}",
                 daemon=True,
             ).start()
-        weakref.finalize(self, _end, libc, self._words, self._state, self.threads - 1)
+        ending = weakref.finalize(self, _end, libc, self._words, self._state, self.threads - 1)
+        ending.atexit = False  # a process that exits leaves its sleepers asleep
         self._started = True
 
 
