@@ -67,7 +67,7 @@ class BadWords:
         banned = []
         for *beginning, last in view.params["bad_words"]:
             tail = list(view.output_ids[len(view.output_ids) - len(beginning) :])
-            if len(view.output_ids) >= len(beginning) and tail == beginning:
+            if tail == beginning:
                 banned.append(last)
         row[banned] = -torch.inf
 

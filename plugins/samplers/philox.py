@@ -131,7 +131,8 @@ def _may_win(word: Any, distance: Any) -> Any:
 @_inner
 def _any_near(logits: Any, best: Any) -> Any:
     """Whether the largest noise there is could lift any of these to the best score."""
-    floor = np.float32(best - LARGEST - 1e-6 * abs(best))
+    # Rounding keeps order, so no logit that reaches the exact floor is below this one.
+    floor = np.float32(best - LARGEST)
     near = 0
     for logit in logits:
         near += logit >= floor

@@ -89,6 +89,35 @@ def test_large_logits_are_not_skipped():
         assert drawn == noise.draw(logits, noise.Place(4, position))
 
 
+def test_a_far_token_with_great_noise_still_wins():
+    """The luckiest token of a million wins from 13 nats below: nothing skips it."""
+    where = noise.Place(0, 1)
+    size = 2**20
+    luck = noise.gumbel(np.arange(size), where)
+    lucky, other = int(luck.argmax()), 5
+    assert luck[lucky] > 13
+    row = np.full(size, -np.inf, dtype=np.float32)
+    row[lucky], row[other] = 0.0, luck[lucky] - luck[other] - 0.01
+    ids = np.array([other, lucky])
+    assert philox.best_of_row(row, other, philox.place(*where)) == lucky
+    assert philox.best_among(row[ids], ids, philox.place(*where)) == lucky
+
+
+def test_equal_scores_go_to_the_lower_id():
+    """Two tokens with the same word and logit tie; neither order nor start decides."""
+    where = noise.Place(0, 0)
+    words = noise.words(np.arange(200_000), where)
+    order = np.argsort(words, kind="stable")
+    twins = np.flatnonzero(np.diff(words[order]) == 0)
+    low, high = (int(token_id) for token_id in order[twins[0] : twins[0] + 2])
+    row = np.full(200_000, -np.inf, dtype=np.float32)
+    row[[low, high]] = 1.0
+    at, logits = philox.place(*where), np.ones(2, dtype=np.float32)
+    for first, second in ((low, high), (high, low)):
+        assert philox.best_of_row(row, first, at) == low
+        assert philox.best_among(logits, np.array([first, second]), at) == low
+
+
 def test_without_a_cache_folder_noise_is_compiled_anew(monkeypatch):
     """A machine on which nothing can be written still draws."""
     real = philox.numba.njit

@@ -27,7 +27,7 @@ def test_minus_100_bans(left):
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 2.0, 100.0])
 def test_plus_100_forces(left, temperature):
     """However unlikely the token is, and at every temperature (case 20)."""
-    row = [900.0, 0.0, -900.0, 3.0]
+    row = [90000.0, 0.0, -90000.0, 3.0]
     assert set(left(row, logit_bias={"2": 100}, temperature=temperature)) == {2}
 
 
@@ -90,6 +90,12 @@ def test_wrong_ids_and_biases_are_refused(shipped, bias):
         shipped(4).parse(SamplingParams(logit_bias=bias))
     assert caught.value.detail.param == "logit_bias"
     assert len(str(caught.value)) < 200
+
+
+def test_a_key_of_many_digits_is_told_as_such(shipped):
+    """Not as what Python's parser says about it."""
+    with pytest.raises(InvalidRequest, match="is not a token id; keys are integers"):
+        shipped(4).parse(SamplingParams(logit_bias={"0" * 5000 + "1": 1}))
 
 
 def test_an_empty_object_is_neutral(shipped, view):
