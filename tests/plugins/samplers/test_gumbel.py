@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from enginebay.conformance import noise
+from enginebay.plugins.samplers import philox
 
 GENERATOR = torch.Generator().manual_seed(11)
 ROW = torch.randn(9001, generator=GENERATOR)
@@ -54,15 +55,14 @@ def test_neighbours_do_not_matter(shipped, view):
         assert chain.draw(batch[1], where).token_id == chain.draw(ROW, where).token_id
 
 
-def test_half_precision_rows_are_drawn_in_full(shipped, view):
-    """Where a model hands out bfloat16, the noise is not rounded to it."""
+def test_both_ways_to_draw_are_compiled_when_built(shipped, view):
+    """The first request does not wait for a compiler."""
     chain = shipped(9001)
-    row = ROW.bfloat16()
-    for position in range(4):
-        where = view(chain, position=position)
-        assert chain.draw(row.float(), where).token_id == noise.draw(
-            row.float().numpy(), noise.Place(1, position)
-        )
+    compiled = philox.best_of_row.signatures[:], philox.best_among.signatures[:]
+    assert all(compiled)
+    for asked in ({}, {"top_k": 9}, {"top_p": 0.5}, {"min_p": 0.1}, {"temperature": 0.5}):
+        chain.draw(ROW, view(chain, **asked))
+    assert compiled == (philox.best_of_row.signatures, philox.best_among.signatures)
 
 
 def test_gumbel_owns_no_field(shipped):
