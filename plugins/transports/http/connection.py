@@ -9,8 +9,8 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 UNSENT_BYTES: Final = 16384
-"""Bytes of one connection that may wait in the kernel, and as many in the process: what
-is beyond them has not been written, and the engine must know."""
+"""Bytes of one connection that may wait in the kernel. What it holds counts as written,
+and left alone it holds megabytes: a reader that takes nothing would go unnoticed."""
 BACKLOG: Final = 2048
 
 
@@ -20,8 +20,6 @@ class Connection(AutoHTTPProtocol):  # type: ignore[valid-type,misc]
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         super().connection_made(transport)
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.set_write_buffer_limits(high=UNSENT_BYTES)
         self.app_state: dict[str, Any] = {**self.app_state, "connection": transport}
 
 

@@ -116,10 +116,7 @@ class Gateway:
     def close(self, exchange: Exchange) -> None:
         """The answer is over; what still runs of it is cancelled."""
         exchange.gone = True
-        if not exchange.ended:
-            self._cancel(exchange, "cancelled")
-        for request_id in exchange.ids:
-            self._exchanges.pop(request_id, None)
+        self._withdraw(exchange)
 
     def fail_all(self, message: str) -> None:
         """End every answer with an error."""
@@ -146,16 +143,15 @@ class Gateway:
                 accepted.append(client.submit(request))
                 if exchange.gone:
                     break
-        except Exception:
-            self._withdraw(exchange)
-            raise
-        if exchange.gone:
-            # It left before its request was known to the engine, which ignored the cancel.
-            self._withdraw(exchange)
+        finally:
+            if exchange.gone:
+                # ``close`` may have come before the engine knew the request.
+                self._withdraw(exchange)
         return call, tuple(accepted)
 
     def _withdraw(self, exchange: Exchange) -> None:
-        self._cancel(exchange, "cancelled")
+        if not exchange.ended:
+            self._cancel(exchange, "cancelled")
         for request_id in exchange.ids:
             self._exchanges.pop(request_id, None)
 

@@ -55,3 +55,15 @@ def test_tokens_wait_for_held_text():
     assert aligner.take() == []
     aligner.add_text("a")
     assert [s.entry for s in aligner.take()] == ["second"]
+
+
+def test_a_waiting_token_is_read_anew():
+    """A token that ends one character and adds another waits with both."""
+    aligner = Aligner()
+    aligner.add_token("first", b"\xf0\x9f")
+    aligner.add_token("second", b"\x8c\xb6x")
+    aligner.add_text("\U0001f336")
+    assert [s.entry for s in aligner.take()] == ["first"]
+    aligner.add_text("x")
+    (last,) = aligner.take()
+    assert (last.entry, last.text) == ("second", "\U0001f336x")

@@ -246,13 +246,15 @@ class ScriptedClient:
 class Server:
     """The transport, serving in a thread."""
 
-    def __init__(self, clients, **options):
+    def __init__(self, clients, max_buffer=65536, **options):
         self.clients = clients
         self.client = next(iter(clients.values()))
         context = TransportContext(
             clients=clients,
             sinks={
-                "sse": sse_sink.enginebay_sink(sse_sink.Options(), SinkContext()),
+                "sse": sse_sink.enginebay_sink(
+                    sse_sink.Options(max_buffer=max_buffer), SinkContext()
+                ),
                 "json": json_sink.enginebay_sink(json_sink.Options(), SinkContext()),
             },
             version="v-test",

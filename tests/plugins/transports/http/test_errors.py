@@ -26,7 +26,13 @@ OK = '"model":"m","messages":[{"role":"user","content":"x"}]'
         b"[" * 10_000,
         b"[" * 1_000_000,
         b'{"a":' * 100_000,
-        b'{"messages":' + b"[" * 900 + b"]" * 900 + b"}",
+        b'{"model":"m","prompt":"x","messages":[{"role":"user","content":'
+        + b"[" * 900
+        + b"]" * 900
+        + b'}],"metadata":'
+        + b"[" * 900
+        + b"]" * 900
+        + b"}",
         b"\xff\xfe",
         b'{"model":"\xff"}',
         b'{"model":"\\ud800"}',

@@ -1,5 +1,7 @@
 """Hang-ups, slow readers, overload, and the end of engine and server."""
 
+import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -14,6 +16,9 @@ from enginebay.errors import RequestRefused, StackError
 from enginebay.flow import Refusal
 from enginebay.hookspecs.transport import TransportContext
 from enginebay.plugins.transports import http
+from enginebay.plugins.transports.http.chat import read_chat
+from enginebay.plugins.transports.http.exchange import Exchange
+from enginebay.plugins.transports.http.gateway import Bounds, Gateway
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -78,13 +83,49 @@ def test_a_hang_up_while_the_request_is_being_submitted(server):
     server.client.on_submit = slow
     sock = raw_post(server, BODY | {"max_tokens": 10**6})
     assert entered.wait(10)
-    sock.close()
-    assert until(lambda: bool(server.client.cancelled) and not server.client._running)
     seen = len(server.client.cancelled)
+    sock.close()
+    assert until(lambda: len(server.client.cancelled) > seen)
+    assert not server.client._running
     server.client.on_submit = lambda request: None
+    seen = len(server.client.cancelled)
     go.set()
     assert until(lambda: len(server.client.cancelled) > seen)
     server.alive()
+
+
+def test_a_task_that_is_cancelled_while_it_submits(scripted):
+    """The server gave up on the answer: what is accepted afterwards is cancelled."""
+    client = scripted()
+    entered, go = threading.Event(), threading.Event()
+
+    def slow(request):
+        entered.set()
+        go.wait(10)
+
+    client.on_submit = slow
+    gateway = Gateway({"m": client}, {}, Bounds(4, 1, 30.0))
+    exchange = Exchange(None)
+    raw = json.dumps(BODY | {"max_tokens": 10**6}).encode()
+
+    async def give_up():
+        gateway.start(asyncio.get_running_loop())
+        task = asyncio.create_task(gateway.submit(exchange, lambda: read_chat(raw, 1)))
+        while not entered.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        gateway.close(exchange)
+
+    asyncio.run(give_up())
+    client.cancelled.clear()
+    go.set()
+    assert until(lambda: bool(client.cancelled))
+    assert client.idle()
+    assert gateway.num_open == 0
+    gateway.stop()
+    client.close()
 
 
 def test_a_hang_up_before_the_body_is_complete(server):
@@ -127,6 +168,14 @@ def test_written_tokens_are_acknowledged(server):
     assert server.client.submitted[-1].window == 0
 
 
+def test_a_sink_that_is_full_loses_nothing(start):
+    """Sixteen choices a step against a buffer of one chunk: every word arrives."""
+    server = start(max_buffer=1)
+    with server.streaming(n=16, max_tokens=5) as answer:
+        stream = check_stream(answer.read(), chat=True, n=16)
+    assert {c.text for c in stream.choices.values()} == {"w0 w1 w2 w3 w4 "}
+
+
 def test_a_small_window_still_streams_everything(start):
     """The engine may be only two tokens ahead: acknowledgements keep it going."""
     server = start(window=2)
@@ -138,9 +187,12 @@ def test_a_small_window_still_streams_everything(start):
 def test_a_reader_that_takes_nothing_is_cut(start):
     """The engine stalls at the window; then the connection is dropped, neighbours not."""
     server = start(slow_reader_seconds=0.5, window=100_000)
+    server.client.acknowledged.clear()
     sock = raw_post(server, BODY | {"stream": True, "max_tokens": 10**6}, receive_buffer=2048)
     server.client.hold.clear()
     assert until(lambda: any(r == "slow_reader" for _, r in server.client.cancelled), 60)
+    acknowledged = max(w.num_tokens for batch in server.client.acknowledged for w in batch)
+    assert acknowledged < 2000  # not the megabytes that a kernel would hold
     server.alive()
     sock.close()
 
@@ -295,7 +347,7 @@ def test_case_33_draining(start):
         refused = server.chat()
         assert refused.status_code == 503
         assert "retry-after" in refused.headers
-        check_error(refused.content)
+        assert check_error(refused.content)["code"] == "shutting_down"
         server.client.hold.clear()
         stream = check_stream(answer.read(), chat=True)
     assert stream.choices[0].finish_reason == "length"
