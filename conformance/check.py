@@ -23,8 +23,9 @@ class Check:
 
     id: str
     """``family/clause``: stable, so that reports of two versions can be compared."""
-    call: Callable[..., None]
-    """Takes the family's subject (a factory, mostly); raises ``AssertionError``."""
+    call: Callable[..., Any]
+    """Takes the family's subject (a factory, mostly); raises ``AssertionError``. May
+    return a text that says what was measured."""
 
     @property
     def family(self) -> str:
@@ -40,10 +41,10 @@ class Check:
 class CheckList(list[Check]):
     """The checks of one family, in the order in which they were written."""
 
-    def add(self, check_id: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def add(self, check_id: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """A decorator that enters a function under a stable id."""
 
-        def enter(call: Callable[..., None]) -> Callable[..., None]:
+        def enter(call: Callable[..., Any]) -> Callable[..., Any]:
             self.append(Check(check_id, call))
             return call
 

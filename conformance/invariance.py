@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 
 from enginebay.flow import SamplingParams, TokenPrompt
@@ -85,37 +86,34 @@ def observe(
     return Run(name, mine.outputs[0].token_ids, tap.logits)
 
 
-def surroundings(vocab_size: int) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """(name, stack overrides, arguments of ``observe``) of every variation."""
+def surroundings(vocab_size: int) -> list[tuple[str, dict[str, int], dict[str, Any]]]:
+    """(name, changed engine options, arguments of ``observe``) of every variation."""
     others = [
         [(7 * number + 3 * place) % vocab_size for place in range(5 + 9 * number)]
         for number in range(15)
     ]
-    varied: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    varied: list[tuple[str, dict[str, int], dict[str, Any]]] = [
         ("15 neighbours", {}, {"neighbours": others}),
         ("after a cancelled neighbour", {}, {"cancel": others[9]}),
     ]
-    for chunk in (1, 7, 64, 512):
-        changes = {"options.scheduler.chunked.max_chunk": chunk, "engine.max_step_tokens": 512}
-        varied.append((f"chunks of {chunk}", changes, {"neighbours": others[:3]}))
-    sizes = (4, 16, 32)
-    return varied + [(f"blocks of {size}", {"engine.block_size": size}, {}) for size in sizes]
+    chunks, sizes = (1, 7, 64, 512), (4, 16, 32)
+    varied += [(f"steps of {count}", {"max_step_tokens": count}, {}) for count in chunks]
+    return varied + [(f"blocks of {size}", {"block_size": size}, {}) for size in sizes]
 
 
-def check_invariance(
-    stack: str | Stack, model: str, prompt_ids: Sequence[int], overrides: dict[str, Any]
-) -> list[str]:
+def check_invariance(stack: Stack, prompt_ids: Sequence[int]) -> list[str]:
     """Hold a stack to P1. :return: what was compared, a line each
 
     :raises AssertionError: names the surrounding and the first position that differs
     """
     lines = []
-    with LLM(model, stack=stack, overrides=overrides) as llm:
+    with LLM(stack=stack) as llm:
         exact = llm.assembly.table.row_invariant
         vocab_size = llm.assembly.spec.vocab_size
         alone = {s.seed: observe(llm, "alone", prompt_ids, s) for s in (GREEDY, SEEDED)}
     for name, changes, arguments in surroundings(vocab_size):
-        with LLM(model, stack=stack, overrides={**overrides, **changes}) as llm:
+        engine = msgspec.structs.replace(stack.engine, **changes)
+        with LLM(stack=msgspec.structs.replace(stack, engine=engine)) as llm:
             for sampling in (GREEDY, SEEDED):
                 run = observe(llm, name, prompt_ids, sampling, **arguments)
                 lines.append(compare(alone[sampling.seed], run, sampling, exact=exact))

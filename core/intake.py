@@ -126,7 +126,8 @@ class Intake:
         """Sampling with the model's defaults merged in and a seed drawn."""
         sampling = request.sampling
         check_core(sampling, self.limits.vocab_size, self.max_logprobs)
-        transforms = {**self.defaults, **sampling.transforms}
+        given = {name: v for name, v in sampling.transforms.items() if v is not None}
+        transforms = {**self.defaults, **given}
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
         sampling = msgspec.structs.replace(sampling, transforms=transforms, seed=seed)
         self.chain.parse(sampling)

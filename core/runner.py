@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -16,11 +16,11 @@ from .rows import BatchMaker, Row
 from .sampling import RowError, TransformError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import torch
 
-    from .flow import BlockOp, Span, StepPlan, TokenLogprob
+    from .flow import BlockOp, SamplingParams, Span, StepPlan, TokenLogprob
     from .hookspecs.kernel import Attention
     from .hookspecs.model import Decoder, Limits
     from .sampling import Chain
@@ -68,11 +68,17 @@ class Runner:
             end_ids = frozenset(start.sampling.stop_token_ids)
             if not start.sampling.ignore_eos:
                 end_ids |= self._eos_token_ids
-            greedy = self.chain.greedy(params, start.sampling)
+            greedy = self._is_greedy(params, start.sampling)
             self.rows[start.sequence_id] = Row(start, params, end_ids, greedy=greedy)
         for span in plan.spans:
             self.rows[span.sequence_id].set_table(span.table_from, span.table)
         self._move(plan.block_ops)
+
+    def _is_greedy(self, params: Mapping[str, Any], sampling: SamplingParams) -> bool:
+        try:
+            return self.chain.greedy(params, sampling)
+        except TransformError:
+            return False  # the draw will raise it again, where it ends this sequence alone
 
     def _move(self, ops: tuple[BlockOp, ...]) -> None:
         """Runs of one kind go together; their order is kept."""

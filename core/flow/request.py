@@ -1,6 +1,6 @@
 """What a caller asks for, and what the edge answers."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -44,6 +44,27 @@ class SamplingParams(Frozen, frozen=True, kw_only=True, metaclass=OpenParameters
     logprobs_mode: Literal["raw", "processed"] = "raw"
     skip_special_tokens: bool = True
     transforms: dict[str, Any] = {}
+
+    if TYPE_CHECKING:
+        # What the metaclass accepts: any further keyword is a field that a sampler owns.
+        def __init__(
+            self,
+            *,
+            max_tokens: int | None = None,
+            min_tokens: int = 0,
+            stop: tuple[str, ...] = (),
+            stop_token_ids: TokenIds = (),
+            include_stop_str_in_output: bool = False,
+            ignore_eos: bool = False,
+            seed: int | None = None,
+            n: int = 1,
+            logprobs: int | None = None,
+            prompt_logprobs: int | None = None,
+            logprobs_mode: Literal["raw", "processed"] = "raw",
+            skip_special_tokens: bool = True,
+            transforms: dict[str, Any] | None = None,
+            **owned_by_samplers: Any,
+        ) -> None: ...
 
 
 class ChatPrompt(Frozen, frozen=True, kw_only=True, tag="chat"):

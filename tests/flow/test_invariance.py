@@ -2,6 +2,7 @@
 
 import pytest
 
+from enginebay.config import load_stack
 from enginebay.conformance.invariance import (
     GREEDY,
     SEEDED,
@@ -12,12 +13,15 @@ from enginebay.conformance.invariance import (
 )
 
 PROMPT = [(11 * place + 5) % 290 for place in range(70)]
-OVERRIDES = {"engine.num_blocks": 512}
+
+
+def stack_of(name, model):
+    return load_stack(name, {"engine.model": model, "engine.num_blocks": 512})
 
 
 def test_the_deterministic_stack_gives_the_same_bits(tiny):
     """Alone, among neighbours, in any chunks and blocks, after a cancel: equal bits."""
-    lines = check_invariance("deterministic", tiny, PROMPT, OVERRIDES)
+    lines = check_invariance(stack_of("deterministic", tiny), PROMPT)
     assert len(lines) == 18
     assert all("within 0.0e+00" in line for line in lines), lines
 
@@ -25,7 +29,7 @@ def test_the_deterministic_stack_gives_the_same_bits(tiny):
 @pytest.mark.parametrize("stack", ["cpu", "reference"])
 def test_other_stacks_agree_within_their_tolerance(tiny, stack):
     """Logits within the tolerance; tokens equal but after a near tie."""
-    assert len(check_invariance(stack, tiny, PROMPT, OVERRIDES)) == 18
+    assert len(check_invariance(stack_of(stack, tiny), PROMPT)) == 18
 
 
 def test_a_stack_that_is_not_invariant_is_caught(start):
