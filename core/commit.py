@@ -53,6 +53,8 @@ class Commit:
         events = self._prompt_scores(sequence, result)
         if not result.token_ids:
             return events
+        if sequence.max_tokens == 0:  # the prompt alone was to be scored
+            return events + self.end(sequence, "length")
         if sequence.first_token_at is None:
             sequence.first_token_at = now
         sequence.last_token_at = now

@@ -151,7 +151,9 @@ def test_echo_with_logprobs(served, prompt, max_tokens):
             own = prompt[choice["index"]] if several else prompt
             assert choice["text"].startswith(own)
     tokens = sum(len(choice["logprobs"]["tokens"]) for choice in body["choices"])
-    assert tokens == body["usage"]["total_tokens"]
+    usage = body["usage"]
+    assert tokens == usage["total_tokens"]
+    assert usage["completion_tokens"] <= max_tokens * len(body["choices"])
     assert served.idle()
 
 
