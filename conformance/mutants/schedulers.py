@@ -55,12 +55,12 @@ class LastComeFirstServed(Faulty):
 
     def add(self, sequence: SequenceView) -> None:
         self._waiting[sequence.id] = sequence
-        heapq.heappush(self._queue, (-sequence.arrival, -sequence.id, sequence))
+        heapq.heappush(self._queue, (-sequence.arrival, -sequence.id))
 
     def _first(self) -> SequenceView:
         while -self._queue[0][1] not in self._waiting:
             heapq.heappop(self._queue)
-        return self._queue[0][2]
+        return self._waiting[-self._queue[0][1]]
 
 
 class PrefersATenant(Faulty):
@@ -68,8 +68,8 @@ class PrefersATenant(Faulty):
 
     def _first(self) -> SequenceView:
         first = min(self._waiting.values(), key=lambda s: (s.tenant != "many", s.arrival, s.id))
-        self._queue = [place for place in self._queue if place[2] is not first]
-        self._queue.insert(0, (first.arrival, first.id, first))
+        self._queue = [place for place in self._queue if place[1] != first.id]
+        self._queue.insert(0, (first.arrival, first.id))
         return first
 
     def plan(self, build: StepBuilder) -> None:

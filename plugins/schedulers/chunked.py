@@ -37,24 +37,27 @@ class Chunked:
     def __init__(self, options: Options, limits: Limits) -> None:
         self._max_chunk = options.max_chunk
         self._limits = limits
-        self._queue: list[tuple[float, int, SequenceView]] = []
+        self._queue: list[tuple[float, int]] = []
         self._waiting: dict[int, SequenceView] = {}
 
     def add(self, sequence: SequenceView) -> None:
         """Queue by arrival, so that a preempted sequence comes back in front."""
         self._waiting[sequence.id] = sequence
-        heapq.heappush(self._queue, (sequence.arrival, sequence.id, sequence))
+        heapq.heappush(self._queue, (sequence.arrival, sequence.id))
 
     def plan(self, build: StepBuilder) -> None:
-        """Run what runs, then start what fits."""
+        """Run what runs, then start what fits; nobody takes the place of one that was
+        preempted in the same step, for that one came earlier."""
         running = list(build.running)
+        preempted = False
         while running:
             sequence = running.pop(0)
             while self._run(build, sequence).reason == "blocks":
                 victim = running.pop() if running else None
                 if victim is None or not build.preempt(victim):
                     return
-        while self._waiting:
+                preempted = True
+        while self._waiting and not preempted:
             sequence = self._first()
             if not self._fits(build, sequence):
                 build.wait(sequence, "blocks")
@@ -88,7 +91,7 @@ class Chunked:
     def _first(self) -> SequenceView:
         while self._queue[0][1] not in self._waiting:
             heapq.heappop(self._queue)
-        return self._queue[0][2]
+        return self._waiting[self._queue[0][1]]
 
     def _fits(self, build: StepBuilder, sequence: SequenceView) -> bool:
         """Blocks for the whole prompt, or nothing else runs: starting what can't end its
