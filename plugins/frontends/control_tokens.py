@@ -15,7 +15,7 @@ import tokenizers
 
 
 class ControlTokenizer:
-    """A copy of ``tokenizer`` with its control tokens renamed."""
+    """A copy of ``tokenizer`` with its control tokens renamed; every id stays the same."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, special_ids: frozenset[int]) -> None:
         secret = secrets.token_hex(16)
@@ -28,13 +28,6 @@ class ControlTokenizer:
         self.tokenizer = tokenizers.Tokenizer.from_str(
             json.dumps(_renamed(json.loads(tokenizer.to_str()), self._names))
         )
-        self.original: dict[int, int] = {}
-        """Ids that the copy gives where the tokenizer gives another one."""
-        for each, token in added.items():
-            name = self._names.get(token.content, token.content)
-            given = self.tokenizer.token_to_id(name)
-            if given is not None and given != each:
-                self.original[given] = each
         longest_first = sorted(self._names, key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 

@@ -46,7 +46,7 @@ class TextEncoder:
                 self._literal = ControlTokenizer(self._tokenizer, self._special_ids)
         literal = self._literal
         ids = self._encode(literal.tokenizer, literal.spell(text, shields), param, False)
-        return self._checked([literal.original.get(each, each) for each in ids], param)
+        return self._checked(ids, param)
 
     def _encode(
         self, tokenizer: tokenizers.Tokenizer, text: str, param: str, add_special_tokens: bool

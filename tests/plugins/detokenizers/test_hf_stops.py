@@ -11,6 +11,8 @@ from enginebay.hookspecs.format import TextAssets
 from enginebay.plugins.detokenizers import hf
 from enginebay.plugins.detokenizers.stops import StopGate
 
+MELTING = "\U0001fae0"
+
 
 def chain(*pieces):
     """A detokenizer over a tokenizer that has ``pieces`` as tokens, and their ids."""
@@ -22,6 +24,13 @@ def chain(*pieces):
     )
     made = hf.enginebay_detokenizer(hf.Options(), DetokenizerContext(text=text))
     return made, [known.get(piece, plain[piece][0]) for piece in pieces]
+
+
+def byte_run(data):
+    """A byte-fallback detokenizer, and the ids of single bytes."""
+    text = byte_fallback()
+    made = hf.enginebay_detokenizer(hf.Options(), DetokenizerContext(text=text))
+    return made, [text.tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in data]
 
 
 def run(pieces, *stops, include=False):
@@ -123,21 +132,32 @@ def test_text_of_early_tokens_is_not_held():
 
 def test_stop_inside_a_byte_run():
     """A stop string of byte tokens is found with its last byte, before the run ends."""
-    text = byte_fallback()
-    made = hf.enginebay_detokenizer(hf.Options(), DetokenizerContext(text=text))
-
-    def ids(data):
-        return [text.tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in data]
-
-    melting = "\U0001fae0"
+    made, ids = byte_run((MELTING * 2).encode())
     for first, where in ((0, 0), (4, 1)):
-        stream, sent = made.open((), stop=(melting,)), ""
-        for place, each in enumerate(ids((melting * 2).encode())):
+        stream, sent = made.open((), stop=(MELTING,)), ""
+        for place, each in enumerate(ids):
             piece = stream.feed(each, may_stop=place >= first)
             sent += piece.text
             if piece.stop:
                 break
-        assert (place, sent) == (4 * where + 3, melting * where)
+        assert (place, sent) == (4 * where + 3, MELTING * where)
+
+
+def test_run_that_may_not_stop():
+    """A byte run that may not stop does not stop in the token that ends it."""
+    made, ids = byte_run(MELTING.encode())
+    word = byte_fallback().tokenizer.token_to_id("the")
+    stream = made.open((), stop=(MELTING,))
+    assert [stream.feed(each, may_stop=False).text for each in ids] == [""] * 4
+    assert stream.feed(word) == Piece(text=MELTING + "the")
+
+
+def test_run_is_not_matched_twice():
+    """Text looked at while its run was open counts once when the run has ended."""
+    made, ids = byte_run("\u8a9e".encode())
+    word = byte_fallback().tokenizer.token_to_id("the")
+    stream = made.open((), stop=("\u8a9e\u8a9ethe",))
+    assert "".join(stream.feed(each).text for each in (*ids, word)) == "\u8a9ethe"
 
 
 def test_stop_in_a_run_past_its_limit():

@@ -204,6 +204,33 @@ def test_other_decoders(name):
             assert stream_text(detokenizer, prompt, output) == whole[len(before) :]
 
 
+def test_first_token_may_be_a_byte():
+    """Behind a byte token no mark is at the beginning any more."""
+    tokenizer = with_decoder(DECODERS["metaspace-bytes"])
+    word = tokenizer.token_to_id("\u2581the")
+    byte = tokenizer.token_to_id("<0x41>")
+    assert stream_text(make(assets(tokenizer)), (), [byte, word]) == "A the"
+    assert stream_text(make(assets(tokenizer)), [byte], [word]) == " the"
+
+
+def test_stripping_goes_on_over_tokens():
+    """Two spaces to strip may come in two tokens; a third one stays."""
+    tokenizer = with_decoder(DECODERS["strip-two"])
+    mark, word = (tokenizer.token_to_id(piece) for piece in ("\u2581", "the"))
+    for count, expected in ((1, "the"), (2, "the"), (3, " the")):
+        assert stream_text(make(assets(tokenizer)), (), [mark] * count + [word]) == expected
+        assert stream_text(make(assets(tokenizer)), [mark], [mark] * count + [word]) == (
+            " " * (count - 1) + "the"
+        )
+
+
+def test_decoder_that_fails_on_nothing():
+    """No decoder is asked for the text of no tokens: one that strips the end panics."""
+    tokenizer = with_decoder(decoders.Sequence([decoders.Fuse(), decoders.Strip(".", 0, 1)]))
+    ids = [tokenizer.token_to_id(piece) for piece in ("the", "in")]
+    assert stream_text(make(assets(tokenizer)), (), ids) == "thein"
+
+
 def test_suffix_decoder():
     """A decoder that shows a word's end as a space does so once the next word is there."""
     pieces = ("the</w>", "st", "op</w>", "in</w>")

@@ -206,6 +206,25 @@ def test_control_text_split_over_messages(make_chat):
         assert tiny_tokenizer().decode(list(ids), skip_special_tokens=False) == text
 
 
+def test_overlapping_control_texts(make_chat):
+    """Control texts that share characters are all guarded."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens(["<a|", "|b>"])
+    ids = encode(make_chat("{{ messages[0].content }}", tokenizer), user("<a|b>")).token_ids
+    assert max(ids) < 300
+
+
+@pytest.mark.parametrize("word", ["user", "tokens_end"])
+def test_control_tokens_that_are_words(word, make_chat):
+    """Roles and keys reach the template as they are, whatever control tokens are called."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens([word])
+    source = "{% for m in messages if m.role == 'user' %}{{ m['content'] }}{% endfor %}"
+    ids = encode(make_chat(source, tokenizer), user("a " + word)).token_ids
+    assert tokenizer.decode(list(ids), skip_special_tokens=False) == "a " + word
+    assert max(ids) < 300
+
+
 def test_control_text_escaped_as_ascii(make_chat):
     """``tojson(ensure_ascii=true)`` writes guarded text as it was sent."""
     frontend = make_chat("{{ messages[0].content | tojson(ensure_ascii=true) }}")
