@@ -25,8 +25,9 @@ CALM = {"temperature": 0, "seed": 7}
 class Served:
     """A server and its official client."""
 
-    def __init__(self, model):
-        changes = {
+    def __init__(self, model, **http):
+        changes = {f"options.transports.http.{name}": value for name, value in http.items()}
+        changes |= {
             "engine.model": model,
             "engine.num_blocks": 256,
             "transports": ["http"],
@@ -292,4 +293,32 @@ def test_case_32_an_engine_that_dies(tiny):
     assert running.http.get("/health").status_code == 503
     assert running.http.get("/ready").status_code == 503
     assert running.post("/v1/completions", prompt="x").status_code == 503
+    running.close()
+
+
+def test_case_33_stopped_with_a_stream_under_way(tiny):
+    """Without time to finish, the stream ends with an error event and serve returns."""
+    running = Served(tiny, shutdown_timeout=0.0)
+    fields = {"prompt": "x", "max_tokens": 400, "ignore_eos": True, "stream": True}
+    body = {"model": running.model, **fields}
+    with running.http.stream("POST", "/v1/completions", json=body) as answer:
+        lines = answer.iter_raw()
+        raw = next(lines)
+        running.transport.stop()
+        raw += b"".join(lines)
+    assert check_stream(raw, chat=False).error["message"] == "the server is shutting down"
+    running.close()
+
+
+def test_case_33_stopped_with_time_to_finish(tiny):
+    """With time, the stream finishes as it would have."""
+    running = Served(tiny)
+    fields = {"prompt": "x", "max_tokens": 60, "ignore_eos": True, "stream": True}
+    body = {"model": running.model, **fields}
+    with running.http.stream("POST", "/v1/completions", json=body) as answer:
+        lines = answer.iter_raw()
+        raw = next(lines)
+        running.transport.stop()
+        raw += b"".join(lines)
+    assert check_stream(raw, chat=False).choices[0].finish_reason == "length"
     running.close()

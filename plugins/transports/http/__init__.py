@@ -16,7 +16,6 @@ from enginebay.hookspecs.transport import Transport, TransportContext
 CONTRACT = (1, 0)
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,9 +27,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """0: a free one."""
     max_body_bytes: Positive = 4 * 1024 * 1024
     """A larger body is answered with 413."""
-    body_seconds: Seconds = 30.0
+    body_seconds: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     """A body that takes longer to arrive is answered with 408."""
-    shutdown_timeout: Seconds = 30.0
+    shutdown_timeout: Annotated[float, msgspec.Meta(ge=0)] = 30.0
     """Seconds that requests under way get when the server is told to stop."""
     window: Positive = 256
     """Tokens a stream may be ahead of its reader before the engine stops computing it."""
