@@ -10,6 +10,7 @@ import msgspec
 from enginebay import Request
 from enginebay.conformance.invariance import GREEDY, SEEDED
 from enginebay.flow import Ended, TokenPrompt
+from enginebay.plugins.transports.inproc import Inproc
 
 from .conftest import assert_idle
 
@@ -28,18 +29,19 @@ def test_two_hundred_requests_cancelled_at_random_moments(start):
         if sum(ended.values()) >= 200:
             seen.set()
 
-    llm.client.events(listen)
+    client = Inproc(llm.assembly.engine)
+    client.events(listen)
     for number in range(200):
         prompt = tuple(rng.randrange(290) for _ in range(rng.randrange(1, 120)))
         base = msgspec.structs.replace(rng.choice([GREEDY, SEEDED]), n=rng.choice([1, 1, 1, 3]))
         sampling = msgspec.structs.replace(base, max_tokens=rng.randrange(1, 60))
         request = Request(id=f"r{number}", prompt=TokenPrompt(token_ids=prompt), sampling=sampling)
-        llm.client.submit(request)
+        client.submit(request)
         if rng.random() < 0.5:
             time.sleep(rng.random() * 0.02)
-        llm.client.cancel(f"r{rng.randrange(number + 1)}")
+        client.cancel(f"r{rng.randrange(number + 1)}")
     for number in range(200):
-        llm.client.cancel(f"r{number}")
+        client.cancel(f"r{number}")
     assert seen.wait(60), f"seed {seed}: {200 - sum(ended.values())} requests never ended"
     assert set(ended.values()) == {1}, f"seed {seed}: {ended.most_common(3)}"
     assert_idle(llm)
