@@ -200,7 +200,9 @@ def _check_queue(harness: Harness) -> None:
     waiting = [
         sequence.id
         for sequence in harness.roster.sequences.values()
-        if sequence.state is State.WAITING and sequence not in sequence.group.deferred
+        if sequence.state is State.WAITING
+        and sequence not in sequence.group.deferred
+        and sequence.id not in harness.roster.parked
     ]
     counted = harness.scheduler.num_waiting()
     told = f"the scheduler counts {counted} waiting, the engine gave it {len(waiting)}"

@@ -87,6 +87,8 @@ class StepBuilder:
         own = self._own(sequence)
         if own.state is not State.WAITING:
             return self._deny(own, "started")
+        if own.stalled:
+            return self._deny(own, "stalled")
         if self.seats_left <= 0:
             return self._deny(own, "seats")
         if self._tokens_left <= 0:

@@ -83,9 +83,10 @@ class Rescue:
             return
         self._since = build.now if self._since is None else self._since
         short = [s for s in candidates if build.lacks_room(s)]
+        held_back = [s for s in candidates if build.waits.get(s.id) == "blocks"]
         if short and build.preempted:
             return  # the policy made room itself and may use it in the next step
-        if short and (len(holders) > 1 or (holders and not able)):
+        if (short or held_back) and (len(holders) > 1 or (holders and not able)):
             build.preempt(min(holders, key=_yields))
         elif short:
             self._roster.finish(short[0], "capacity")
@@ -117,7 +118,7 @@ class Rescue:
         return [
             s
             for s in self._roster.sequences.values()
-            if s.state is State.WAITING and s not in s.group.deferred
+            if s.state is State.WAITING and not s.stalled and s not in s.group.deferred
         ]
 
     def _push(self, build: StepBuilder, sequence: Sequence) -> bool:

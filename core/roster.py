@@ -46,6 +46,8 @@ class Roster:
         """Every sequence that has not ended, by id."""
         self.seats: dict[int, Sequence] = {}
         """Those that hold a seat and blocks, oldest start first."""
+        self.parked: dict[int, Sequence] = {}
+        """Preempted ones whose readers are behind: nobody schedules them meanwhile."""
         self.forgotten: list[int] = []
         """Ended sequences that the executor has still to be told of."""
         self.num_ended = 0
@@ -78,6 +80,8 @@ class Roster:
             return  # the policy started it again in the same step
         if -(-sequence.num_tokens // self._limits.block_size) > self._limits.num_blocks:
             self.finish(sequence, "capacity")
+        elif sequence.stalled:
+            self.parked[sequence.id] = sequence
         else:
             self._scheduler.add(sequence)
 
@@ -134,6 +138,7 @@ class Roster:
         self.groups.clear()
         self.sequences.clear()
         self.seats.clear()
+        self.parked.clear()
 
     def written(self, written: tuple[Written, ...]) -> None:
         """Note tokens as written to their reader."""
@@ -145,10 +150,12 @@ class Roster:
                 sequence.num_written = report.num_tokens
 
     def check_readers(self, now: float) -> None:
-        """Cut requests whose readers have taken nothing for too long."""
-        for sequence in list(self.seats.values()):
+        """Queue whose readers caught up; cut those that take nothing for too long."""
+        for sequence in [*self.seats.values(), *self.parked.values()]:
             if not sequence.stalled:
                 sequence.stalled_since = None
+                if self.parked.pop(sequence.id, None) is not None:
+                    self._scheduler.add(sequence)
             elif sequence.stalled_since is None:
                 sequence.stalled_since = now
             elif now - sequence.stalled_since > self._stall_seconds:
@@ -169,7 +176,7 @@ class Roster:
         """Seconds to sleep when a step had nothing to compute; ``None``: until woken."""
         if not self.sequences:
             return None
-        stalled = all(s.id in self.seats and s.stalled for s in self.sequences.values())
+        stalled = all(sequence.stalled for sequence in self.sequences.values())
         return STALLED_SECONDS if stalled else IDLE_SECONDS
 
     def _settle(self, sequence: Sequence, rejected: int) -> None:
@@ -191,6 +198,7 @@ class Roster:
         if self.sequences.pop(sequence.id, None) is None:
             return
         self.num_ended += 1
+        self.parked.pop(sequence.id, None)
         if self.seats.pop(sequence.id, None) is not None:
             self.forgotten.append(sequence.id)
         self._scheduler.remove(sequence.id)
