@@ -55,6 +55,7 @@ class CpuAttention:
         self._batch: Batch | None = None
         """Held because the argument block points into its tensors."""
         self._num_rows = 0
+        self._layers: dict[int, tuple[int, int]] = {}
         self._store: CpuStore | None = None
 
     @property
@@ -69,7 +70,7 @@ class CpuAttention:
         """Make the pool of blocks and each thread's scratch memory, and compile all code."""
         spec = self.spec
         self._store = CpuStore(spec, num_blocks)
-        self._layer_bytes = num_blocks * self.bytes_per_block // (2 * spec.num_layers)
+        self._layers = self._addresses(self._store)
         padded = -(-spec.head_dim // 16) * 16
         rows = self._piece_rows * self._group
         longs = 3 * TILE + rows
@@ -181,13 +182,19 @@ class CpuAttention:
         self.pool.run(ATTEND, self._address, self._num_pieces * spec.num_kv_heads, self._work)
         return out
 
+    def _addresses(self, store: CpuStore) -> dict[int, tuple[int, int]]:
+        """Where the keys and values of each layer begin."""
+        keys, values = store.keys.data_ptr(), store.values.data_ptr()
+        size = store.num_blocks * self.bytes_per_block // (2 * self.spec.num_layers)
+        return {n: (keys + n * size, values + n * size) for n in range(self.spec.num_layers)}
+
     def _layer(self, layer: int) -> tuple[int, int]:
         """Addresses of a layer's keys and values."""
-        if not 0 <= layer < self.spec.num_layers:
+        try:
+            return self._layers[layer]
+        except KeyError:
             msg = f"layer is {layer}, the store has {self.spec.num_layers}"
-            raise IndexError(msg)
-        start = layer * self._layer_bytes
-        return self.store.keys.data_ptr() + start, self.store.values.data_ptr() + start
+            raise IndexError(msg) from None
 
     def _step(self, name: str, x: torch.Tensor, heads: int) -> int:
         """Elements between the rows of a float32 [T, heads, D] tensor.

@@ -2,11 +2,15 @@
 
 A job is a number of independent items. The caller publishes it, wakes the helpers and
 takes items itself; everyone claims the next item from one counter. A helper that the
-system does not run in time costs nothing: the caller has done its share by then. (A
-barrier instead waits for the slowest thread; OpenMP's spins, which beside a busy
-process costs 10 to 60 times the work. numba's own ``workqueue`` layer lets the caller
-sleep, splits evenly in advance, and ends the process when two threads use it at once,
-as two engines in one process would.) Which thread ran an item never shows in its bits.
+system does not run in time costs nothing: the caller has done its share by then, whereas
+a barrier waits for the slowest thread. Which thread ran an item never shows in its bits.
+
+Measured against numba's own layers with a job of 0.4 ms on two cores. Quiet: 0.21 ms,
+and ``omp`` 0.23. Beside one busy process: 0.4 ms, ``omp`` 0.45 when its threads sleep
+and 12 when they spin, ``workqueue`` 0.5. ``workqueue`` also lets the caller sleep, splits
+evenly in advance, and ends the process when two threads use it at once, as two engines
+would; ``omp`` brings a second OpenMP runtime beside torch's. Python threads would need
+Python's lock to begin: up to 5 ms beside a busy event loop.
 
 State, in 64-bit words (each group on a cache line of its own):
 

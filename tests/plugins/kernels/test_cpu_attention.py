@@ -175,6 +175,15 @@ def test_a_batch_that_would_read_foreign_memory_is_refused(spoil):
         attention.prepare(broken)
 
 
+@pytest.mark.parametrize("block_id", [-1, 4, 2**30])
+def test_a_block_of_earlier_positions_must_be_in_the_pool(block_id):
+    """A step that only reads a block is refused like one that writes it."""
+    attention = make(make_spec())
+    attention.allocate(4)
+    with pytest.raises(IntegrityError, match=r"sequence 0 of the batch"):
+        attention.prepare(make_batch([Stretch([0] * 30, 29, [block_id, 1])], 16))
+
+
 def test_tensors_of_another_shape_are_refused():
     """The message names the tensor, what it is and what is needed."""
     spec = make_spec()
