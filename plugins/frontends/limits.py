@@ -8,7 +8,7 @@ charged before it is built.
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from jinja2.exceptions import TemplateRuntimeError
 
@@ -34,19 +34,25 @@ class Budget:
         self._deadline = time.thread_time() + seconds
         self._steps = 0
         self._built = 0
+        self.exhausted = False
+        """Something went over a bound."""
 
     def step(self) -> None:
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise TemplateTooCostly(f"it takes more than {MAX_STEPS} steps")
+            self._refuse(f"it takes more than {MAX_STEPS} steps")
         if self._steps % _STEPS_A_LOOK == 0 and time.thread_time() > self._deadline:
-            raise TemplateTooCostly("it takes too long")
+            self._refuse("it takes too long")
 
     def build(self, size: int) -> None:
         """Before something of ``size`` characters or items is built."""
         self._built += size
         if size > MAX_SIZE or self._built > MAX_TOTAL:
-            raise TemplateTooCostly(f"it builds more than {MAX_SIZE} characters or items")
+            self._refuse(f"it builds more than {MAX_SIZE} characters or items")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        self.exhausted = True
+        raise TemplateTooCostly(reason)
 
 
 BUDGET: Final[ContextVar[Budget]] = ContextVar("BUDGET")

@@ -68,6 +68,8 @@ class ChatTemplate:
             BUDGET.reset(spent)
 
     def _probe(self, budget: Budget, messages: list[dict[str, Any]]) -> str:
+        if budget.exhausted:
+            raise _invalid("the chat template is too costly to be asked what it takes")
         variables = {"messages": messages, "tools": None, "add_generation_prompt": False}
         return self.render(variables, budget=budget)
 
