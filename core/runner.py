@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import structlog
+import torch
 
 from .errors import EnginebayError
 from .flow import SequenceResult, StepResult
@@ -17,8 +18,6 @@ from .sampling import RowError, TransformError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    import torch
 
     from .flow import BlockOp, SamplingParams, Span, StepPlan, TokenLogprob
     from .hookspecs.kernel import Attention
@@ -54,10 +53,11 @@ class Runner:
         """Compute a plan: forget, start, move blocks, forward, sample."""
         began = time.perf_counter()
         self._apply(plan)
-        logits = self.decoder.forward(self._batches.make(plan, self.rows), self.attention)
-        if self.tap is not None:
-            self.tap(plan, logits)
-        outputs = self._outputs(plan, logits)
+        with torch.inference_mode():
+            logits = self.decoder.forward(self._batches.make(plan, self.rows), self.attention)
+            if self.tap is not None:
+                self.tap(plan, logits)
+            outputs = self._outputs(plan, logits)
         return StepResult(step=plan.step, outputs=outputs, duration=time.perf_counter() - began)
 
     def _apply(self, plan: StepPlan) -> None:
