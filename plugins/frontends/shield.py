@@ -1,4 +1,4 @@
-"""Control-token text inside messages stays text (a caller can't end his own turn).
+"""Control-token text inside messages stays text: a caller can't end a turn or open one.
 
 In every string that came with the request, the first character of a control token's
 text is replaced by a private-use character before the template sees it; after rendering,
