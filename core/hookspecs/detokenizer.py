@@ -34,7 +34,8 @@ class TextStream(Protocol):
 
 
 class Detokenizer(Protocol):
-    """Opens text streams. Called from the step thread alone."""
+    """Opens text streams: ``open`` is called from several threads, all else from the
+    step thread alone."""
 
     def open(
         self,
