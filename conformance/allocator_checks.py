@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from .block_world import IDENTITY, BlockWorld, MakeAllocator
+from .block_world import IDENTITY, NOBODY, BlockWorld, MakeAllocator
 from .check import CheckList, require
 
 ALLOCATOR_CHECKS: Final = CheckList()
@@ -170,6 +170,21 @@ def only_published_tokens_are_found(make: MakeAllocator) -> None:
     world.publish(1, 4)
     found = world.begin(3, PROMPT[:9])
     require(found <= 4, clause, f"{found} positions were found, 4 were published")
+
+
+@ALLOCATOR_CHECKS.add("allocator/publish-unmatched")
+def nothing_is_found_of_whoever_never_matched(make: MakeAllocator) -> None:
+    """A sequence that was not matched has no identity: nothing of it is ever found."""
+    world = BlockWorld(make, 24, 2)
+    world.write(1, PROMPT[:9])
+    world.fork(1, 2, 8)
+    for sequence_id in (1, 2):
+        world.publish(sequence_id, 8)
+    for number, identity in enumerate((b"", IDENTITY, NOBODY), start=3):
+        found = world.begin(number, PROMPT[:9], identity)
+        told = f"{found} positions of a sequence without identity were found"
+        require(found <= 0, "allocator/publish-unmatched", told)
+        world.free(number)
 
 
 def _act(world: BlockWorld, noise: random.Random) -> None:

@@ -20,6 +20,7 @@ MakeAllocator = Callable[[int, int], Allocator]
 Written = tuple[bytes, int]
 """Identity and hash of the tokens up to a place, that place included."""
 IDENTITY: Final = b"model"
+NOBODY: Final = b"(never matched)"
 
 
 @dataclass
@@ -66,7 +67,7 @@ class BlockWorld:
 
     def write(self, sequence_id: int, tokens: Sequence[int]) -> bool:
         """Reserve room for more tokens and write them. False: a shortfall."""
-        table = self.tables.setdefault(sequence_id, Table(IDENTITY))
+        table = self.tables.setdefault(sequence_id, Table(NOBODY))
         start, end = len(table.tokens), len(table.tokens) + len(tokens)
         free, lacking = self.allocator.num_free, self.missing(table, start, end)
         answer = self.allocator.reserve(sequence_id, start, end)

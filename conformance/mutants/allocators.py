@@ -1,5 +1,6 @@
 """Allocators with one fault each, on top of the paged one."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from enginebay.flow import BlockOp, TokenIds
@@ -138,9 +139,17 @@ class ForgetsTheParent(Caching):
 class PublishesDrafts(Caching):
     """Tokens that are not committed are offered to others."""
 
-    def publish(self, sequence_id: int, token_ids: list[int], num_tokens: int) -> None:  # type: ignore[override]
+    def publish(self, sequence_id: int, token_ids: Sequence[int], num_tokens: int) -> None:
         held = len(self.tables[sequence_id]) * self.block_size
         super().publish(sequence_id, token_ids, min(len(token_ids), held))
+
+
+class SharesTheUnmatched(Caching):
+    """What was never matched is published under an empty identity."""
+
+    def publish(self, sequence_id: int, token_ids: Sequence[int], num_tokens: int) -> None:
+        self._identities.setdefault(sequence_id, b"")
+        super().publish(sequence_id, token_ids, num_tokens)
 
 
 class KeepsStaleNames(Caching):
@@ -165,5 +174,6 @@ ALLOCATOR_MUTANTS: Final = (
     Mutant("ignores the identity", IgnoresIdentity, "allocator/match-content"),
     Mutant("forgets the parent block", ForgetsTheParent, "allocator/match-content"),
     Mutant("publishes what is not committed", PublishesDrafts, "allocator/publish"),
+    Mutant("shares what was never matched", SharesTheUnmatched, "allocator/publish-unmatched"),
     Mutant("keeps the names of reused blocks", KeepsStaleNames, "allocator/conservation"),
 )

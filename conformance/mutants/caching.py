@@ -38,18 +38,26 @@ class Caching(Paged):
 
     def fork(self, parent_id: int, child_id: int, num_tokens: int) -> Match:
         """The child's tokens are of the parent's identity."""
-        self._identities[child_id] = self._identities.get(parent_id, b"")
+        if parent_id in self._identities:
+            self._identities[child_id] = self._identities[parent_id]
         return super().fork(parent_id, child_id, num_tokens)
 
     def publish(self, sequence_id: int, token_ids: Sequence[int], num_tokens: int) -> None:
         """Name the full blocks of committed tokens."""
-        identity = self._identities.get(sequence_id, b"")
+        identity = self._identities.get(sequence_id)
+        if identity is None:
+            return  # it was never matched, so nobody knows what its tokens mean
         for number, block in enumerate(self.tables[sequence_id], start=1):
             if number * self.block_size > num_tokens:
                 break
             name = self._name(identity, tuple(token_ids[: number * self.block_size]))
             if self._blocks_by_name.setdefault(name, block) == block:
                 self._names[block] = name
+
+    def free(self, sequence_id: int) -> None:
+        """Drop a sequence; its named blocks stay findable."""
+        self._identities.pop(sequence_id, None)
+        super().free(sequence_id)
 
     def _limit(self, token_ids: TokenIds) -> int:
         """Blocks that a match may cover: one token is left to compute."""

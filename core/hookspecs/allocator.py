@@ -69,7 +69,11 @@ class Allocator(Protocol):
 
     def publish(self, sequence_id: int, token_ids: Sequence[int], num_tokens: int) -> None:
         """Tell that the first ``num_tokens`` of ``token_ids`` are committed: only their
-        blocks may be reused by others. The list is read during the call alone."""
+        blocks may be reused by others. The list is read during the call alone.
+
+        A sequence that was neither matched nor forked from one that was has no
+        identity: nothing of it may be found by others.
+        """
 
     def free(self, sequence_id: int) -> None:
         """Drop a sequence; unknown ids are ignored, so a second call is harmless."""
