@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .assembler import no_progress
 from .assembly import Assembly, assemble
 from .errors import StackError
+from .hookspecs.client import ClientContext
 from .hookspecs.families import SLOTS
 from .hookspecs.transport import TransportContext
 from .probe import probe
@@ -15,7 +16,7 @@ from .probe import probe
 if TYPE_CHECKING:
     from .hookspecs.source import Progress
     from .hookspecs.transport import Transport
-    from .stack import Stack
+    from .stack import Entry, Stack
 
 
 class Serving:
@@ -55,11 +56,17 @@ def serve(stack: Stack, progress: Progress = no_progress) -> Serving:
     assembly = assemble(stack, progress)
     probe(assembly)
     assembly.engine.start()
-    context = TransportContext(
-        clients={assembly.name: assembly.client}, sinks=assembly.sinks, version=assembly.version
-    )
-    transports = [
-        assembly.registry.build(SLOTS["transports"], entry, context)
-        for entry in stack.chain("transports")
-    ]
+    transports = [_transport(assembly, entry) for entry in stack.chain("transports")]
     return Serving(assembly, transports)
+
+
+def _transport(assembly: Assembly, entry: Entry) -> Transport:
+    """Each transport has a client of its own: a client has one listener."""
+    client = assembly.registry.build(
+        SLOTS["client"], assembly.stack.one("client"), ClientContext(engine=assembly.engine)
+    )
+    context = TransportContext(
+        clients={assembly.name: client}, sinks=assembly.sinks, version=assembly.version
+    )
+    transport: Transport = assembly.registry.build(SLOTS["transports"], entry, context)
+    return transport
