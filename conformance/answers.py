@@ -96,8 +96,8 @@ class Answers:
     def __init__(self) -> None:
         self.of: dict[str, Answer] = {}
         self.batches: list[EventBatch] = []
-        self.threads: set[int] = set()
-        """Identifiers of the threads that called."""
+        self.threads: set[threading.Thread] = set()
+        """Those that called. Kept alive: a dead thread's identifier is given out again."""
         self.fault: AssertionError | None = None
         """The first broken rule: it is raised where somebody waits, not in the engine."""
         self._changed = threading.Condition()
@@ -111,7 +111,7 @@ class Answers:
     def __call__(self, batch: EventBatch) -> None:
         """Take the events of one step."""
         with self._changed:
-            self.threads.add(threading.get_ident())
+            self.threads.add(threading.current_thread())
             try:
                 self._take(batch)
             except AssertionError as fault:

@@ -49,7 +49,8 @@ from .traffic import EOS_ID, VOCAB_SIZE, Arrival, Happening
 if TYPE_CHECKING:
     from enginebay.sampling import Chain
 
-CLIENT: Final = 1
+CLIENT: Final = 0
+"""Ids of built clients begin at 1."""
 MAX_TURNS: Final = 200_000
 
 

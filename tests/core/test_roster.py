@@ -157,7 +157,7 @@ def test_an_id_is_free_again_once_its_request_ended():
     request = request_of("same", num_prompt=5, max_tokens=3)
     harness.submit(request)
     with pytest.raises(InvalidRequest, match="'same'"):
-        harness.engine.submit(request, 1)
+        harness.engine.submit(request, 0)
     harness.finish()
     harness.submit(request)
     harness.finish()
