@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from structlog.testing import capture_logs
+
+from enginebay.engine import Engine
 from enginebay.errors import EnginebayError
 from enginebay.hookspecs.allocator import AllocatorContext
+from enginebay.hookspecs.client import ClientContext, EngineClient
 from enginebay.hookspecs.detokenizer import DetokenizerContext
 from enginebay.hookspecs.families import FAMILIES, SLOTS
 from enginebay.hookspecs.kernel import KernelContext
@@ -21,6 +25,9 @@ from enginebay.stack import Entry, Stack
 
 from .allocator_checks import ALLOCATOR_CHECKS
 from .check import Check, Skip
+from .client_checks import CLIENT_CHECKS
+from .client_stage import MakeStage, imagined_stage
+from .encoded_client import EncodedClient
 from .frontend_checks import FRONTEND_CHECKS
 from .kernel_checks import KERNEL_CHECKS
 from .report import Report, Result
@@ -31,6 +38,7 @@ from .text_checks import DETOKENIZER_CHECKS
 CHECKS = {
     "allocator": ALLOCATOR_CHECKS,
     "scheduler": SCHEDULER_CHECKS,
+    "client": CLIENT_CHECKS,
     "kernel": KERNEL_CHECKS,
     "detokenizer": DETOKENIZER_CHECKS,
     "frontend": FRONTEND_CHECKS,
@@ -77,7 +85,12 @@ def plan_plugin(entry: Entry, registry: Registry | None = None) -> list[Task]:
     found = registry.loaded[family.name, entry.use][0]
     subject = f"{entry.use} ({found.distribution} {found.version})"
     given = partial(_plugin_subject, registry, entry)
-    return [Task(check, subject, given) for check in CHECKS[family.name]]
+    tasks = [Task(check, subject, given) for check in CHECKS[family.name]]
+    if family.name == "client":
+        encoded = partial(_encoded_stage, registry, entry)
+        told = f"{subject}, through bytes"
+        tasks += [Task(check, told, encoded) for check in CLIENT_CHECKS]
+    return tasks
 
 
 def run(tasks: Sequence[Task]) -> Iterator[Result]:
@@ -86,7 +99,8 @@ def run(tasks: Sequence[Task]) -> Iterator[Result]:
         began = time.perf_counter()
         outcome, message = "passed", ""
         try:
-            measured = task.check.call(task.given())
+            with capture_logs():  # some checks break an engine on purpose, and it says so
+                measured = task.check.call(task.given())
             message = measured if isinstance(measured, str) else ""
         except Skip as skip:
             outcome, message = "skipped", str(skip)
@@ -112,11 +126,22 @@ def _plugin_subject(registry: Registry, entry: Entry) -> Any:
             lambda blocks, size: build(AllocatorContext(num_blocks=blocks, block_size=size))
         ),
         "scheduler": lambda: lambda limits: build(SchedulerContext(limits=limits)),
+        "client": lambda: imagined_stage(lambda engine: build(ClientContext(engine=engine))),
         "kernel": lambda: build(KernelContext(device="cpu", threads=1)),
         "detokenizer": lambda: lambda text: build(DetokenizerContext(text=text)),
         "frontend": lambda: build,
     }
     return makers[family.name]()
+
+
+def _encoded_stage(registry: Registry, entry: Entry) -> MakeStage:
+    """The same client, with every message as bytes in between."""
+
+    def build(engine: Engine) -> EngineClient:
+        context = ClientContext(engine=engine)
+        return EncodedClient(registry.build(SLOTS[entry.slot], entry, context))
+
+    return imagined_stage(build)
 
 
 def _stack_subject(stack: Stack, num_positions: int) -> tuple[Stack, int]:

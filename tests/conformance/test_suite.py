@@ -7,7 +7,7 @@ import pytest
 from enginebay.config import load_stack
 from enginebay.conformance.check import CheckList, Skip, require
 from enginebay.conformance.report import Report
-from enginebay.conformance.suite import Task, entry_of, judge, plan_plugin, plan_stack
+from enginebay.conformance.suite import Task, entry_of, judge, plan_plugin, plan_stack, run
 from enginebay.errors import EnginebayError
 
 CHECKS = CheckList()
@@ -58,7 +58,15 @@ def test_outcomes():
 def test_a_stack_is_judged_in_every_slot_with_checks():
     """Scheduler, allocator, kernels, text, and the stack as a whole."""
     checks = {task.check.id for task in plan_stack(load_stack("cpu"))}
-    for family in ("scheduler", "allocator", "kernel", "detokenizer", "frontend", "parity"):
+    for family in (
+        "scheduler",
+        "allocator",
+        "kernel",
+        "detokenizer",
+        "frontend",
+        "client",
+        "parity",
+    ):
         assert any(check.startswith(f"{family}/") for check in checks), family
     assert "invariance/surroundings" in checks
 
@@ -84,6 +92,28 @@ def test_a_wrong_plugin_fails_by_name(monkeypatch):
     monkeypatch.setattr(Chunked, "remove", lambda self, sequence_id: None)
     report = judge(plan_plugin(entry_of("scheduler:chunked")))
     assert "scheduler/remove-waiting" in {result.check for result in report.failed}
+
+
+def test_a_client_is_judged_as_it_is_and_through_bytes(capsys):
+    """Every clause twice; what the engine says while a check breaks it is not shown."""
+    tasks = plan_plugin(entry_of("client:inproc"))
+    assert len({(task.check.id, task.subject) for task in tasks}) == len(tasks)
+    chosen = [task for task in tasks if task.check.id in ("client/failure", "client/order")]
+    report = judge(chosen)
+    assert report.summary() == "4 passed, 0 failed, 0 skipped"
+    assert "through bytes" in report.results[-1].subject
+    assert capsys.readouterr().out == ""
+
+
+def test_reports_differ_in_nothing_but_times():
+    """Two runs of the same checks say the same."""
+    tasks = plan_plugin(entry_of("allocator:paged")) + plan_plugin(entry_of("scheduler:chunked"))
+    quick = [task for task in tasks if task.check.id not in ("scheduler/cost",)][:16]
+    first, second = (
+        [(result.check, result.subject, result.outcome, result.message) for result in run(quick)]
+        for _ in range(2)
+    )
+    assert first == second
 
 
 def test_the_stack_checks_pass_on_a_tiny_model(tmp_path):
