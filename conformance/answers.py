@@ -108,6 +108,11 @@ class Answers:
             answer = self.of[request.id] = Answer(request)
             return answer
 
+    def forget(self, request_id: str) -> None:
+        """It was not accepted: no event of it may come."""
+        with self._changed:
+            del self.of[request_id]
+
     def __call__(self, batch: EventBatch) -> None:
         """Take the events of one step."""
         with self._changed:

@@ -17,6 +17,7 @@ from enginebay.admission import AdmissionChain
 from enginebay.commit import Commit
 from enginebay.drafting import Drafting
 from enginebay.engine import Engine
+from enginebay.errors import EnginebayError
 from enginebay.flow import (
     Accepted,
     FinishReason,
@@ -149,9 +150,13 @@ class Harness:
         )
 
     def submit(self, request: Request) -> Accepted:
-        """As a client does. Errors are the engine's own."""
+        """As a client does. Errors are the engine's own; nothing is expected after one."""
         answer = self.answers.expect(request)
-        answer.accepted = self.engine.submit(request, CLIENT)
+        try:
+            answer.accepted = self.engine.submit(request, CLIENT)
+        except EnginebayError:
+            self.answers.forget(request.id)
+            raise
         return answer.accepted
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
