@@ -1,4 +1,4 @@
-"""Clients with one fault each, wrapped around a right one."""
+"""Clients with one fault each: here those that tell wrongly, and the list of all."""
 
 import threading
 from collections.abc import Callable
@@ -7,39 +7,25 @@ from typing import ClassVar, Final
 import msgspec
 
 from enginebay.engine import Engine
-from enginebay.errors import RequestRefused
-from enginebay.flow import (
-    Accepted,
-    Delta,
-    Ended,
-    Event,
-    EventBatch,
-    FinishReason,
-    Request,
-    Usage,
-    Written,
+from enginebay.flow import Delta, Ended, Event, EventBatch, Usage
+from enginebay.hookspecs.client import Listener
+
+from .client_calls import (
+    AlwaysHealthy,
+    CancelsForItsOwnReason,
+    DrainsAtOnce,
+    DrainsForever,
+    ForgetsTheSeed,
+    IgnoresWindows,
+    KeepsItsFirstSnapshot,
+    LosesCancels,
+    NeverAcknowledges,
+    ReplacesIds,
+    SendsObjects,
+    SwallowsRefusals,
 )
-from enginebay.hookspecs.client import Health, Listener, Snapshot
-from enginebay.plugins.transports.inproc import Inproc
-
+from .faulty_client import Faulty
 from .mutant import Mutant
-
-
-class Faulty(Inproc):
-    """In process, with a say over each batch."""
-
-    def events(self, listener: Listener) -> None:
-        super().events(lambda batch: self.deliver(batch, listener))
-
-    def deliver(self, batch: EventBatch, listener: Listener) -> None:
-        """Hand on what ``changed`` made of the events."""
-        events = self.changed(batch.events)
-        if events:
-            listener(msgspec.structs.replace(batch, events=events))
-
-    def changed(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
-        """All of them, as they are."""
-        return events
 
 
 class DropsTheEnd(Faulty):
@@ -114,67 +100,6 @@ class LosesUsage(Faulty):
         )
 
 
-class LosesCancels(Faulty):
-    """Cancelling does nothing."""
-
-    def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
-        """Nothing."""
-
-
-class CancelsForItsOwnReason(Faulty):
-    """The reason of a cancellation is lost."""
-
-    def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
-        super().cancel(request_id)
-
-
-class NeverAcknowledges(Faulty):
-    """The engine never hears what was written."""
-
-    def acknowledge(self, written: tuple[Written, ...]) -> None:
-        """Nothing."""
-
-
-class IgnoresWindows(Faulty):
-    """Every reader is taken to be quick."""
-
-    def submit(self, request: Request) -> Accepted:
-        return super().submit(msgspec.structs.replace(request, window=0))
-
-
-class SwallowsRefusals(Faulty):
-    """A refused request looks like an accepted one."""
-
-    def submit(self, request: Request) -> Accepted:
-        try:
-            return super().submit(request)
-        except RequestRefused:
-            return Accepted(request_id=request.id, num_prompt_tokens=0, seed=0, max_tokens=0)
-
-
-class ReplacesIds(Faulty):
-    """A request under way is cancelled by another of its id."""
-
-    def submit(self, request: Request) -> Accepted:
-        self.cancel(request.id)
-        unique = f"{request.id}.{id(request)}"
-        accepted = super().submit(msgspec.structs.replace(request, id=unique))
-        return msgspec.structs.replace(accepted, request_id=request.id)
-
-    def changed(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
-        return tuple(
-            msgspec.structs.replace(event, request_id=event.request_id.partition(".")[0])
-            for event in events
-        )
-
-
-class ForgetsTheSeed(Faulty):
-    """The drawn seed is not reported."""
-
-    def submit(self, request: Request) -> Accepted:
-        return msgspec.structs.replace(super().submit(request), seed=0)
-
-
 class TellsEverybody(Faulty):
     """Every client hears of every request."""
 
@@ -187,47 +112,6 @@ class TellsEverybody(Faulty):
     def deliver(self, batch: EventBatch, listener: Listener) -> None:
         for each in self.listeners[-2:]:
             each(batch)
-
-
-class KeepsItsFirstSnapshot(Faulty):
-    """Counts never change."""
-
-    kept: Snapshot | None = None
-
-    def snapshot(self, request_id: str | None = None) -> Snapshot:
-        self.kept = self.kept or super().snapshot(request_id)
-        return self.kept
-
-
-class AlwaysHealthy(Faulty):
-    """Whatever happens, requests are welcome."""
-
-    def health(self) -> Health:
-        return Health(state="ready", alive=True, ready=True)
-
-
-class DrainsAtOnce(Faulty):
-    """Draining does not wait."""
-
-    def drain(self, timeout: float) -> bool:
-        return super().drain(0.0)
-
-
-class DrainsForever(Faulty):
-    """Draining always says that everything was finished."""
-
-    def drain(self, timeout: float) -> bool:
-        super().drain(timeout)
-        return True
-
-
-class SendsObjects(Faulty):
-    """A snapshot holds something that can't leave the process."""
-
-    def snapshot(self, request_id: str | None = None) -> Snapshot:
-        snapshot = super().snapshot(request_id)
-        lock: object = threading.Lock()
-        return msgspec.structs.replace(snapshot, info={**snapshot.info, "lock": lock})
 
 
 def _mutant(fault: str, make: Callable[[Engine], Faulty], caught_by: str) -> Mutant:
