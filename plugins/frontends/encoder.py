@@ -52,7 +52,10 @@ class TextEncoder:
         self, tokenizer: tokenizers.Tokenizer, text: str, param: str, add_special_tokens: bool
     ) -> list[int]:
         try:
-            return tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            # ``encode`` holds the interpreter's lock throughout: a text of 1 MB would stop
+            # every other thread, the step loop too, for seconds. A batch of one lets go.
+            found = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+            return found[0].ids
         except TypeError as error:  # what the library raises for lone surrogates, too
             msg = f"{param} is not Unicode text: it holds half of a surrogate pair"
             raise InvalidRequest(msg, param) from error

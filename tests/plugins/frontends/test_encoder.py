@@ -1,5 +1,7 @@
 """One tokenizer, many threads: no call changes what another one sees (case 6)."""
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from enginebay.conformance.tiny_text import tiny_tokenizer
@@ -32,3 +34,25 @@ def test_truncating_tokenizer_is_left_alone(make_completion):
     assert len(ids) == 10
     assert tokenizer.truncation["max_length"] == 4
     assert tokenizer.padding["length"] == 9
+
+
+def test_others_run_meanwhile(make_completion):
+    """A long text does not stop the other threads of the process while it is encoded."""
+    frontend = make_completion()
+    longest, stop = 0.0, threading.Event()
+
+    def tick():
+        nonlocal longest
+        while not stop.is_set():
+            began = time.perf_counter()
+            time.sleep(0.002)
+            longest = max(longest, time.perf_counter() - began)
+
+    ticking = threading.Thread(target=tick)
+    ticking.start()
+    began = time.perf_counter()
+    frontend.encode(TextPrompt(text="the " * 150_000))
+    took = time.perf_counter() - began
+    stop.set()
+    ticking.join()
+    assert longest < took / 2
