@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import platformdirs
 
-from .errors import ModelError
+from .errors import ModelError, StackError
 from .hookspecs.families import SLOTS
 from .hookspecs.format import FormatContext
 from .hookspecs.model import Limits, ModelContext
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
     from .hookspecs.model import ModelFamily, ModelSpec
     from .hookspecs.source import Files, Progress
     from .stack import Entry, Stack
+
+LEAST = {
+    "max_model_len": 0,
+    "max_step_tokens": 1,
+    "max_sequences": 1,
+    "block_size": 1,
+    "num_blocks": 0,
+}
+"""The smallest value of each bound in the ``[engine]`` table."""
+AUTOMATIC = {
+    "max_model_len": "; 0 takes the model's own limit",
+    "num_blocks": "; 0 makes as many as engine.kv_memory holds",
+}
 
 
 def no_progress(what: str, done: int, total: int | None) -> None:
@@ -97,8 +110,17 @@ class Assembler:
         raise ModelError(msg)
 
     def limits(self, spec: ModelSpec) -> Limits:
-        """The engine's bounds; blocks are known once the executor has its pool."""
+        """The engine's bounds; blocks are known once the executor has its pool.
+
+        :raises StackError: a bound under which nothing could ever be computed
+        """
         options = self.stack.engine
+        for key, least in LEAST.items():
+            value = getattr(options, key)
+            if value < least:
+                zero = AUTOMATIC.get(key, "")
+                msg = f"engine.{key} = {value}: must be {max(least, 1)} or more{zero}"
+                raise StackError(msg)
         longest = options.max_model_len or spec.max_positions
         return Limits(
             max_model_len=min(longest, spec.max_positions),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import queue
 import uuid
+from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from .assembler import no_progress
 from .assembly import assemble
 from .config import load_stack
-from .errors import EnginebayError, InvalidRequest
+from .errors import InvalidRequest, RequestRefused
 from .flow import ChatPrompt, Ended, Request, SamplingParams, TextPrompt, TokenPrompt
 from .outputs import Gathered, Output
 
@@ -115,19 +116,42 @@ class LLM:
             msg = f"{len(prompts)} prompts, {len(each)} sampling parameters; give one or as many"
             raise InvalidRequest(msg, "sampling")
         requests = [_request(p, s) for p, s in zip(prompts, each, strict=True)]
+        under_way: deque[tuple[Request, Accepted, queue.SimpleQueue[Event]]] = deque()
+        outputs: list[Output] = []
         try:
-            under_way = [(request, *self._submit(request)) for request in requests]
-        except EnginebayError:
             for request in requests:
+                while (entered := self._enter(request, under_way)) is None:
+                    outputs.append(self._collect(*under_way[0]))
+                    under_way.popleft()
+                under_way.append((request, *entered))
+            while under_way:
+                outputs.append(self._collect(*under_way[0]))
+                under_way.popleft()
+        finally:  # an error, or the user's own interrupt: nobody reads the rest any more
+            for request, _, _ in under_way:
                 self.client.cancel(request.id)
                 self._queues.pop(request.id, None)
-            raise
-        return [self._collect(*parts) for parts in under_way]
+        return outputs
+
+    def _enter(
+        self, request: Request, under_way: deque[tuple[Request, Accepted, queue.SimpleQueue[Event]]]
+    ) -> tuple[Accepted, queue.SimpleQueue[Event]] | None:
+        """Submit; ``None``: the engine is full, and one of the caller's own must end first."""
+        try:
+            return self._submit(request)
+        except RequestRefused as error:
+            if error.refusal.kind != "server" or not under_way:
+                raise
+            return None
 
     def _submit(self, request: Request) -> tuple[Accepted, queue.SimpleQueue[Event]]:
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._queues[request.id] = events
-        return self.client.submit(request), events
+        try:
+            return self.client.submit(request), events
+        except BaseException:
+            self._queues.pop(request.id, None)
+            raise
 
     def _collect(
         self, request: Request, accepted: Accepted, events: queue.SimpleQueue[Event]

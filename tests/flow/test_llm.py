@@ -1,0 +1,73 @@
+"""LLM: many prompts at once, and nothing left behind by what goes wrong."""
+
+import time
+
+import pytest
+
+from enginebay import SamplingParams
+from enginebay.errors import InvalidRequest, StackError
+from enginebay.outputs import RequestFailed
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
+
+
+def wait_idle(llm):
+    """The step thread takes cancels in at its next step."""
+    until = time.monotonic() + 10
+    while llm.assembly.engine.busy and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_more_prompts_than_the_queue_holds(start):
+    """A program's own prompts wait their turn instead of being refused, in order."""
+    options = {"options__door__bounded-queue__max_waiting": 2, "engine__max_sequences": 2}
+    llm = start(**options)
+    prompts = [[5, 6, 3 + index] for index in range(30)]
+    together = llm.generate(prompts, GREEDY)
+    assert [list(output.prompt_token_ids) for output in together] == prompts
+    assert together[-1].outputs == llm.generate(prompts[-1], GREEDY).outputs
+
+
+def test_a_failed_prompt_leaves_nothing(start):
+    """One prompt fails or is wrong: the call raises, and the others are cancelled."""
+    llm = start()
+    long = SamplingParams(max_tokens=400, ignore_eos=True)
+    banned = SamplingParams(max_tokens=9, min_tokens=9, stop_token_ids=tuple(range(300)))
+    with pytest.raises(RequestFailed, match="every token is banned"):
+        llm.generate([[5], [6], [7]], [banned, long, long])
+    with pytest.raises(InvalidRequest, match="prompt"):
+        llm.generate([[5], [-1]], long)
+    with pytest.raises(InvalidRequest, match="nope"):
+        next(llm.stream("a", SamplingParams(nope=1)))
+    wait_idle(llm)
+    assert not llm._queues
+
+
+def test_an_interrupt_cancels(start, monkeypatch):
+    """Ctrl-C while a program waits: what it asked for is not computed to its end."""
+    llm = start()
+
+    def interrupted(*parts):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(llm, "_collect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate([[5], [6]], SamplingParams(max_tokens=500, ignore_eos=True))
+    wait_idle(llm)
+    assert not llm._queues
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("block_size", 0),
+        ("num_blocks", -1),
+        ("max_step_tokens", 0),
+        ("max_sequences", 0),
+        ("max_model_len", -1),
+    ],
+)
+def test_bounds_without_use(start, key, value):
+    """A bound under which nothing can be computed stops the start: key, value, fix."""
+    with pytest.raises(StackError, match=rf"engine\.{key} = {value}: must be 1 or more"):
+        start(**{f"engine__{key}": value})
