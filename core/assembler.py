@@ -31,8 +31,12 @@ LEAST = {
     "max_sequences": 1,
     "block_size": 1,
     "num_blocks": 0,
+    "num_drafts": 0,
+    "max_logprobs": 0,
+    "stall_seconds": 0,
+    "probe_tolerance": 0,
 }
-"""The smallest value of each bound in the ``[engine]`` table."""
+"""The smallest value of each number in the ``[engine]`` table."""
 AUTOMATIC = {
     "max_model_len": "; 0 takes the model's own limit",
     "num_blocks": "; 0 makes as many as engine.kv_memory holds",
@@ -66,7 +70,13 @@ class Assembler:
 
     def load_all(self) -> None:
         """Import and validate every chosen plugin: a wrong one stops the start at once,
-        before a model is fetched."""
+        before a model is fetched.
+
+        :raises StackError: nothing could read a prompt
+        """
+        if not self.stack.chain("frontends"):
+            msg = f"stack {self.stack.name!r}: frontends is empty; add 'hf-chat' or 'completion'"
+            raise StackError(msg)
         for slot, entries in self.stack.slots.items():
             for entry in entries:
                 self.registry.load(SLOTS[slot], entry.use)
@@ -117,13 +127,18 @@ class Assembler:
         options = self.stack.engine
         for key, least in LEAST.items():
             value = getattr(options, key)
-            if value < least:
+            if not value >= least:  # NaN is none either
                 zero = AUTOMATIC.get(key, "")
-                msg = f"engine.{key} = {value}: must be {max(least, 1)} or more{zero}"
-                raise StackError(msg)
+                raise StackError(f"engine.{key} = {value}: must be {least} or more{zero}")
+        if options.max_model_len > spec.max_positions:
+            msg = (
+                f"engine.max_model_len = {options.max_model_len}: the model has "
+                f"{spec.max_positions} positions; give that or fewer, or 0 for all of them"
+            )
+            raise StackError(msg)
         longest = options.max_model_len or spec.max_positions
         return Limits(
-            max_model_len=min(longest, spec.max_positions),
+            max_model_len=longest,
             max_step_tokens=options.max_step_tokens,
             max_sequences=options.max_sequences,
             block_size=options.block_size,

@@ -39,7 +39,8 @@ def load_stack(reference: str, overrides: Mapping[str, Any] | None = None) -> St
     table = _pruned(table, overrides or {})
     for key, value in (overrides or {}).items():
         _set(table, key, value)
-    return parse_stack(Path(reference).stem, table)
+    stack = parse_stack(reference, table)
+    return msgspec.structs.replace(stack, name=Path(reference).stem)
 
 
 def parse_stack(name: str, table: Mapping[str, Any]) -> Stack:
@@ -49,6 +50,12 @@ def parse_stack(name: str, table: Mapping[str, Any]) -> Stack:
         if key not in known:
             raise StackError(f"stack {name!r}: unknown key {key!r}{suggestion(key, known)}")
     options = _options(name, table.get("options", {}))
+    for slot, plugins in options.items():
+        if plugins and slot not in table:
+            raise StackError(
+                f"stack {name!r}: [options.{slot}.{next(iter(plugins))}] configures nothing; "
+                f"the stack has no {slot!r}: fill the slot or leave its options out"
+            )
     slots = {
         slot: _entries(name, slot, table[slot], options.get(slot, {}))
         for slot in SLOTS
@@ -57,20 +64,33 @@ def parse_stack(name: str, table: Mapping[str, Any]) -> Stack:
     return Stack(name=name, engine=_engine(name, table.get("engine", {})), slots=slots)
 
 
+def told(error: msgspec.ValidationError, where: str, given: Any) -> str:
+    """A wrong value for people: ``engine.block_size: Expected `int`, got `str`: 'abc'``."""
+    what, _, path = str(error).partition(" - at `$.")
+    field = path.rstrip("`")
+    if isinstance(given, Mapping) and field in given:
+        return f"{where}.{field}: {what}: {given[field]!r}"
+    return f"{where}: {error}"
+
+
 def shipped_stacks() -> dict[str, str]:
     """Stacks that installed distributions offer: name -> module with its TOML file."""
     return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 def _read(reference: str, chain: tuple[str, ...]) -> dict[str, Any]:
-    if reference in chain:
-        raise StackError(f"stack {reference!r} extends itself: {' -> '.join(chain)}")
     shipped = shipped_stacks()
     path = Path(reference)
+    known_as = reference if reference in shipped else str(path.resolve())
+    if known_as in chain:
+        raise StackError(f"stack {reference!r} extends itself: {' -> '.join(chain)}")
     if reference in shipped:
         text = files(shipped[reference]).joinpath(f"{reference}.toml").read_text("utf-8")
     elif path.is_file():
-        text = path.read_text("utf-8")
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StackError(f"stack {reference!r} can't be read as UTF-8 text: {error}") from error
     else:
         raise StackError(
             f"no stack {reference!r}{suggestion(reference, shipped)}: neither a file nor one of "
@@ -87,7 +107,7 @@ def _read(reference: str, chain: tuple[str, ...]) -> dict[str, Any]:
         raise StackError(f"stack {reference!r}: extends must name a stack, not {parent!r}")
     beside = path.parent / parent
     reference_of_parent = str(beside) if parent not in shipped and beside.is_file() else parent
-    return _merged(_pruned(_read(reference_of_parent, (*chain, reference)), table), table)
+    return _merged(_pruned(_read(reference_of_parent, (*chain, known_as)), table), table)
 
 
 def _pruned(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,7 +153,7 @@ def _engine(name: str, table: Any) -> EngineOptions:
     try:
         return msgspec.convert(table, EngineOptions)
     except msgspec.ValidationError as error:
-        raise StackError(f"stack {name!r}: [engine]: {error}") from error
+        raise StackError(f"stack {name!r}: {told(error, 'engine', table)}") from error
 
 
 def _options(name: str, table: Any) -> dict[str, dict[str, Any]]:
@@ -181,6 +201,6 @@ def _entry(name: str, slot: str, item: Any, options: dict[str, Any]) -> Entry:
 
 
 def suggestion(key: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` when something is close, else nothing."""
+    """`` (did you mean 'x'?)`` when something is close, else nothing."""
     close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f" (did you mean {close[0]!r}?)" if close else ""

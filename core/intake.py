@@ -102,6 +102,7 @@ class Intake:
             max_tokens = self._max_tokens(sampling, len(encoded.token_ids))
             sampling = msgspec.structs.replace(sampling, max_tokens=max_tokens)
             self._ask(self.budget, request, sampling, arrival, len(encoded.token_ids))
+            self._check_length(len(encoded.token_ids))
             return self._group(request, client, encoded, sampling, arrival)
         except BaseException:
             self.release(request.id)
@@ -179,6 +180,15 @@ class Intake:
         salt = hmac.new(self._secret, request.tenant.encode(), "sha256").hexdigest()
         parts = [self.identity, request.adapter, encoded.tokenizer, encoded.template, salt]
         return hashlib.sha256(msgspec.json.encode(parts)).digest()
+
+    def _check_length(self, num_prompt: int) -> None:
+        """Whatever admission a stack has, no position past the context is computed."""
+        if num_prompt > self.limits.max_model_len:
+            raise InvalidRequest(
+                f"the prompt has {num_prompt} tokens, the context {self.limits.max_model_len}",
+                "prompt",
+                "context_length_exceeded",
+            )
 
     def _max_tokens(self, sampling: SamplingParams, num_prompt: int) -> int:
         room = max(self.limits.max_model_len - num_prompt, 0)

@@ -27,6 +27,8 @@ from .errors import StackError
 
 CPUS = Path("/sys/devices/system/cpu")
 CGROUP = Path("/sys/fs/cgroup")
+MOST_THREADS = 1024
+"""More than any machine has cores for; a hundred thousand end the process unheard."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,10 @@ def configure_threads(requested: int = 0) -> int:
 def choose_threads(requested: int = 0) -> Threads:
     """The number of threads and the reason, without setting anything.
 
-    :raises StackError: ``requested`` is negative
+    :raises StackError: ``requested`` is negative, or more than ``MOST_THREADS``
     """
-    if requested < 0:
-        msg = f"threads = {requested}: must be 1 or more; 0 uses every core"
+    if not 0 <= requested <= MOST_THREADS:
+        msg = f"engine.threads = {requested}: must be 1 to {MOST_THREADS}; 0 uses every core"
         raise StackError(msg)
     if requested:
         threads = Threads(requested, f"{requested}: threads = {requested} in the stack")

@@ -54,7 +54,14 @@ class Local:
         )
         self.attention = context.table.resolve(attention_signature(kv))(kv)
         self.num_blocks = self._pool()
-        self.attention.allocate(self.num_blocks)
+        try:
+            self.attention.allocate(self.num_blocks)
+        except (MemoryError, RuntimeError) as error:
+            msg = (
+                f"load: {self.num_blocks} KV blocks of {self.attention.bytes_per_block} bytes "
+                "can't be allocated; lower engine.num_blocks or engine.kv_memory"
+            )
+            raise CapacityError(msg) from error
         self.runner = Runner(
             decoder=self.decoder,
             attention=self.attention,

@@ -11,7 +11,7 @@ import heapq
 import msgspec
 
 from enginebay import hookimpl
-from enginebay.errors import IntegrityError
+from enginebay.errors import IntegrityError, StackError
 from enginebay.hookspecs.model import Limits
 from enginebay.hookspecs.scheduler import (
     Grant,
@@ -104,4 +104,7 @@ class Chunked:
 @hookimpl
 def enginebay_scheduler(options: Options, context: SchedulerContext) -> Scheduler:
     """Build the scheduler."""
+    if options.max_chunk < 1:
+        msg = f"scheduler.chunked: max_chunk is {options.max_chunk}; it must be 1 or more"
+        raise StackError(msg)
     return Chunked(options, context.limits)

@@ -96,3 +96,27 @@ def test_sizes():
     for wrong in ("1GB!", "GiB", "", "1 parsec"):
         with pytest.raises(StackError, match=r"engine\.kv_memory"):
             parse_size(wrong, "engine.kv_memory")
+
+
+def test_a_loop_through_folders_is_seen(tmp_path):
+    """One file under two spellings is one file."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "inner.toml").write_text('extends = "../outer.toml"')
+    outer = tmp_path / "outer.toml"
+    outer.write_text('extends = "sub/inner.toml"')
+    with pytest.raises(StackError, match="extends itself"):
+        load_stack(str(outer))
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    """Told as what it is."""
+    path = tmp_path / "binary.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(StackError, match=r"binary\.toml.*can't be read as UTF-8"):
+        load_stack(str(path))
+
+
+def test_options_of_an_empty_slot():
+    """Options that reach no plugin are never dropped in silence."""
+    with pytest.raises(StackError, match=r"\[options\.drafter\.ngram\] configures nothing"):
+        load_stack("cpu", {"options.drafter.ngram.size": 3})

@@ -56,9 +56,11 @@ def test_threads_that_may_spin_are_told(machine):
 
 
 def test_a_negative_number_is_refused():
-    """With the value and the fix."""
-    with pytest.raises(StackError, match=r"threads = -1: must be 1 or more; 0 uses every core"):
-        threads.choose_threads(-1)
+    """With the value and the fix; so is one that would end the process."""
+    for number in (-1, 100_000):
+        told = rf"engine.threads = {number}: must be 1 to 1024; 0 uses every core"
+        with pytest.raises(StackError, match=told):
+            threads.choose_threads(number)
 
 
 def test_the_number_is_set_for_torch_and_numba(monkeypatch):

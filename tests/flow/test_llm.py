@@ -5,7 +5,7 @@ import time
 import pytest
 
 from enginebay import SamplingParams
-from enginebay.errors import InvalidRequest, StackError
+from enginebay.errors import CapacityError, InvalidRequest, StackError
 from enginebay.outputs import RequestFailed
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
@@ -65,9 +65,36 @@ def test_an_interrupt_cancels(start, monkeypatch):
         ("max_step_tokens", 0),
         ("max_sequences", 0),
         ("max_model_len", -1),
+        ("num_drafts", -1),
+        ("max_logprobs", -1),
+        ("stall_seconds", float("nan")),
     ],
 )
 def test_bounds_without_use(start, key, value):
     """A bound under which nothing can be computed stops the start: key, value, fix."""
-    with pytest.raises(StackError, match=rf"engine\.{key} = {value}: must be 1 or more"):
+    with pytest.raises(StackError, match=rf"engine\.{key} = {value}: must be [01] or more"):
         start(**{f"engine__{key}": value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "told"),
+    [
+        ({"engine__max_model_len": 513}, StackError, r"max_model_len = 513: the model has 512"),
+        ({"engine__num_blocks": 10**11}, CapacityError, "lower engine.num_blocks"),
+        ({"frontends": []}, StackError, "frontends is empty; add"),
+        ({"options__scheduler__chunked__max_chunk": 0}, StackError, "max_chunk is 0; it must"),
+    ],
+)
+def test_starts_that_cannot_work(start, changes, error, told):
+    """One line that names key, value and fix."""
+    with pytest.raises(error, match=told):
+        start(**changes)
+
+
+def test_the_context_ends_without_admission(start):
+    """A stack that checks no lengths still computes no position past the context."""
+    llm = start(budget=[])
+    scored = SamplingParams(max_tokens=0, prompt_logprobs=0)
+    assert len(llm.generate([5] * 512, scored).prompt_logprobs) == 512
+    with pytest.raises(InvalidRequest, match="513 tokens, the context 512"):
+        llm.generate([5] * 513, scored)
