@@ -133,7 +133,7 @@ class Engine:
                     self.watch.idle(self)
                     self._wake.wait(self.roster.pause())
                     self._wake.clear()
-        except Exception as error:
+        except BaseException as error:  # a panic in a Rust library is no Exception
             log.exception("engine failed")
             self.fail(f"{type(error).__name__}: {error}")
         finally:

@@ -43,8 +43,10 @@ def service_version(stack: Stack, registry: Registry, files: Files) -> str:
         family = SLOTS[slot]
         for entry in entries:
             found = registry.loaded[family.name, entry.use][0]
+            # Where a transport listens changes no answer.
+            options = {} if slot == "transports" else entry.options
             chosen = [slot, entry.name, entry.use, found.distribution, found.version]
-            plugins.append([*chosen, entry.options, family.version])
+            plugins.append([*chosen, options, family.version])
     return digest([plugins, files.revision, msgspec.to_builtins(stack.engine)])[:16]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pluggy
 
-from .config import suggestion
+from .config import suggestion, told
 from .errors import EnginebayError, PluginError, StackError
 from .hookspecs.families import FAMILIES, Family
 from .hookspecs.markers import PROJECT
@@ -151,7 +151,9 @@ def parse_options(entry: Entry, options: type[msgspec.Struct]) -> msgspec.Struct
             )
     try:
         return msgspec.convert(entry.options, options)
-    except (msgspec.ValidationError, ValueError, TypeError) as error:
+    except msgspec.ValidationError as error:
+        raise StackError(told(error, where, entry.options)) from error
+    except (ValueError, TypeError) as error:
         raise StackError(f"{where}: {error}; given {entry.options!r}") from error
 
 

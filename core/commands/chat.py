@@ -1,14 +1,17 @@
 """Talk to a model on the terminal."""
 
+from __future__ import annotations
+
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import EnginebayError
 from ..flow import ChatPrompt
-from ..llm import LLM
 from .options import add_sampling, add_stack, sampling_of, stack_of
-from .terminal import progress_bar, quiet_logs, show
+
+if TYPE_CHECKING:
+    from ..llm import LLM
 
 HELP = "/new starts over, /exit or Ctrl-D leaves, Ctrl-C stops an answer"
 
@@ -21,10 +24,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read lines, stream answers, keep the conversation."""
+    stack = stack_of(options)  # before torch is loaded: a mistake is told at once
+    from ..llm import LLM
+    from .terminal import progress_bar, quiet_logs
+
     quiet_logs()
     _line_editing()
     with progress_bar() as progress:
-        llm = LLM(stack=stack_of(options), progress=progress)
+        llm = LLM(stack=stack, progress=progress)
     with llm:
         print(f"{llm.assembly.name}: {HELP}", file=sys.stderr)
         _converse(llm, options)
@@ -52,6 +59,8 @@ def _converse(llm: LLM, options: argparse.Namespace) -> None:
 
 def _turn(llm: LLM, options: argparse.Namespace, messages: list[dict[str, Any]], line: str) -> None:
     """One question and its answer; a turn that fails leaves the conversation as it was."""
+    from .terminal import show
+
     asked = [*messages, {"role": "user", "content": line}]
     events = llm.stream(ChatPrompt(messages=tuple(asked)), sampling_of(options))
     try:

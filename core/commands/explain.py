@@ -1,13 +1,16 @@
 """Show what each slot of a stack chose, and why others declined."""
 
+from __future__ import annotations
+
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..assembly import Assembly, assemble
 from ..hookspecs.families import SLOTS
 from .options import add_stack, stack_of
-from .terminal import progress_bar, quiet_logs
+
+if TYPE_CHECKING:
+    from ..assembly import Assembly
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,10 +22,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Build the stack, so that what is shown is what would run."""
-    quiet_logs()
     options.stack = options.name or options.stack
+    stack = stack_of(options)  # before torch is loaded: a mistake is told at once
+    from ..assembly import assemble
+    from .terminal import progress_bar, quiet_logs
+
+    quiet_logs()
     with progress_bar() as progress:
-        assembly = assemble(stack_of(options), progress)
+        assembly = assemble(stack, progress)
     facts = explained(assembly)
     print(json.dumps(facts, indent=2) if options.json else _text(facts))
     return 0
@@ -90,4 +97,5 @@ def _text(facts: dict[str, Any]) -> str:
 
 def _label(entry: dict[str, Any]) -> str:
     plugin = "" if entry["name"] == entry["plugin"] else f" ({entry['plugin']})"
-    return f"{entry['name']}{plugin}"
+    options = ", ".join(f"{name}={value!r}" for name, value in entry.get("options", {}).items())
+    return f"{entry['name']}{plugin}{f' ({options})' if options else ''}"

@@ -53,7 +53,9 @@ def _value(text: str) -> Any:
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """The usual sampling options of the terminal commands."""
-    parser.add_argument("--max-tokens", type=int, help="tokens to generate at most")
+    parser.add_argument(
+        "--max-tokens", type=int, default=512, help="tokens to generate at most (default: 512)"
+    )
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
     parser.add_argument("--top-p", type=float)
     parser.add_argument("--top-k", type=int)

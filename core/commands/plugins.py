@@ -55,6 +55,7 @@ def _row(plugin: Found, active: set[tuple[str, str]]) -> dict[str, Any]:
     family = FAMILIES[plugin.family]
     return {
         "family": plugin.family,
+        "slots": ", ".join(family.slots),
         "name": plugin.name,
         "distribution": plugin.distribution,
         "version": plugin.version,
@@ -81,7 +82,7 @@ def _problem(plugin: Found) -> str:
 
 def _print(rows: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False)
-    columns = ["family", "name", "distribution", "version", "contract", "active"]
+    columns = ["family", "slots", "name", "distribution", "version", "contract", "active"]
     columns += ["problem"] if any("problem" in row for row in rows) else []
     for column in columns:
         table.add_column(column)

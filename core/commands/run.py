@@ -5,9 +5,7 @@ import sys
 import time
 
 from ..flow import ChatPrompt, Prompt, TextPrompt
-from ..llm import LLM
 from .options import add_sampling, add_stack, sampling_of, stack_of
-from .terminal import progress_bar, quiet_logs, show
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +19,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load the stack, stream the answer."""
+    stack = stack_of(options)  # before torch is loaded: a mistake is told at once
+    from ..llm import LLM
+    from .terminal import progress_bar, quiet_logs, show
+
     quiet_logs()
-    stack = stack_of(options)
     began = time.perf_counter()
     with progress_bar() as progress:
         llm = LLM(stack=stack, progress=progress)

@@ -4,9 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from ..serving import serve
 from .options import add_stack, stack_of
-from .terminal import progress_bar, quiet_logs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +20,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load the stack and serve until a signal."""
-    quiet_logs(options.log_level)
     changes: dict[str, Any] = {}
     if options.host is not None:
         changes["options__transports__http__host"] = options.host
@@ -30,8 +27,12 @@ def run(options: argparse.Namespace) -> int:
         changes["options__transports__http__port"] = options.port
     if options.served_name:
         changes["engine__served_name"] = options.served_name
-    stack = stack_of(options, **changes)
+    stack = stack_of(options, **changes)  # before torch is loaded: a mistake is told at once
+    from ..serving import serve
+    from .terminal import progress_bar, quiet_logs
+
+    quiet_logs(options.log_level)
     with progress_bar() as progress:
         serving = serve(stack, progress)
-    print(f"{serving.assembly.name} is ready ({serving.told()})", file=sys.stderr, flush=True)
+    print(f"{serving.assembly.name} loaded ({serving.told()})", file=sys.stderr, flush=True)
     return serving.wait()

@@ -5,10 +5,11 @@ import json
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
+
 from enginebay.conformance.scripted import chain, write_scripted
 from enginebay.conformance.tiny import MODEL_TYPES, write_tiny
 from enginebay.conformance.tiny_text import tiny_tokenizer
-from safetensors.torch import load_file
 
 VARIANTS = [
     {},

@@ -53,11 +53,11 @@ def test_one_plugin_stands_twice_under_two_names():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('schedular = "chunked"', "unknown key 'schedular'; did you mean 'scheduler'?"),
+        ('schedular = "chunked"', "unknown key 'schedular' (did you mean 'scheduler'?)"),
         ('scheduler = ["chunked"]', "takes one plugin"),
         ('kernels = "cpu"', "takes a list"),
-        ("[engine]\nblok_size = 4", "engine.blok_size; did you mean 'block_size'?"),
-        ('[engine]\nblock_size = "4"', "Expected `int`, got `str`"),
+        ("[engine]\nblok_size = 4", "engine.blok_size (did you mean 'block_size'?)"),
+        ('[engine]\nblock_size = "4"', "engine.block_size: Expected `int`, got `str`: '4'"),
         ('door = ["a", "a"]', "tell them apart with `as`"),
         ('scheduler = "a"\n[options.scheduler.b]\nx = 1', "configures nothing"),
         ("[options.shedule.b]\nx = 1", "unknown slot options.shedule"),

@@ -1,6 +1,7 @@
 """Sources and formats are asked in order; a failure tells what each one said."""
 
 import pytest
+
 from enginebay.errors import ModelError
 from enginebay.hookspecs.source import Files
 from enginebay.locate import locate, open_checkpoint

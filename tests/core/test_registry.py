@@ -149,8 +149,8 @@ def test_loading_again_imports_once(install):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"sise": 1}, "scheduler.good: unknown option 'sise'; did you mean 'size'?"),
-        ({"size": "1"}, "scheduler.good: Expected `int`, got `str`"),
+        ({"sise": 1}, "scheduler.good: unknown option 'sise' (did you mean 'size'?)"),
+        ({"size": "1"}, "scheduler.good.size: Expected `int`, got `str`: '1'"),
     ],
 )
 def test_wrong_options_name_slot_key_and_value(install, options, told):

@@ -1,6 +1,7 @@
 """No policy can overcommit, lose a request, or bring the engine to a standstill."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from enginebay.conformance.harness import Harness
 from enginebay.conformance.mutants.hostile import FATAL, SURVIVED, PlansNothing
@@ -101,3 +102,65 @@ def test_a_policy_may_make_room_in_one_step_and_use_it_in_the_next():
     harness.submit(request_of("two", num_prompt=13, max_tokens=4))
     harness.finish(max_turns=3000)
     require_all_well(harness, "core/rescue")
+
+
+def test_a_policy_may_start_in_the_step_in_which_it_preempted():
+    """A sequence that outgrew the pool is not ended while a plan names it."""
+
+    class StartsAnew(PlansNothing):
+        def plan(self, build):
+            for sequence in build.running:
+                build.preempt(sequence)
+                self.waiting[sequence.id] = sequence
+            for sequence in list(self.waiting.values()):
+                if build.start(sequence, 8):
+                    self.remove(sequence.id)
+
+    harness = Harness(StartsAnew, limits_of(num_blocks=4, max_model_len=60))
+    harness.submit(request_of("one", num_prompt=15, max_tokens=40))
+    harness.finish(max_turns=3000)
+    assert harness.answers.of["one"].reasons == ("capacity",)
+    require_all_well(harness, "core/rescue")
+
+
+def test_who_is_cancelled_in_its_prompt_is_no_sign_of_a_standstill():
+    """Many positions computed and no token drawn, but everybody left by themselves."""
+    harness = Harness(
+        lambda limits: Chunked(Options(), limits), limits_of(num_blocks=16, max_step_tokens=8)
+    )
+    with capture_logs() as logs:
+        for number in range(30):
+            harness.submit(request_of(f"r{number}", num_prompt=40, max_tokens=4))
+            harness.turn()
+            harness.turn()
+            harness.cancel(f"r{number}")
+        harness.finish()
+    assert logs == []
+
+
+def test_a_stalled_holder_gives_way_before_an_active_one():
+    """The younger of two lacks a block; the older one's reader is behind."""
+    harness = Harness(
+        lambda limits: Chunked(Options(), limits), limits_of(num_blocks=8, max_model_len=32)
+    )
+    harness.submit(request_of("slow", num_prompt=10, max_tokens=10, window=2))
+    harness.turn()
+    harness.submit(request_of("quick", num_prompt=10, max_tokens=20))
+    while not harness.answers.of["quick"].ended:
+        harness.turn()
+    harness.write("slow", 10)
+    harness.finish()
+    usage = {name: answer.ended.usage for name, answer in harness.answers.of.items()}
+    assert (usage["slow"].num_preemptions, usage["quick"].num_preemptions) == (1, 0)
+    require_all_well(harness, "core/rescue")
+
+
+def test_a_policy_is_told_what_the_core_started():
+    """A sequence that runs does not wait in the policy's queue as well."""
+    harness = Harness(PlansNothing, limits_of())
+    for number in range(3):
+        harness.submit(request_of(f"r{number}", num_prompt=5, max_tokens=20))
+    while not harness.roster.seats:
+        harness.turn()
+        harness.clock.wait_until(harness.clock.now + 0.01)
+    assert harness.scheduler.num_waiting() == 2

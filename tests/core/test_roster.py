@@ -189,3 +189,47 @@ def test_idle_pauses_match_what_is_waited_for():
     harness.submit(request_of("new", num_prompt=5, max_tokens=9))
     harness.engine.step()
     assert harness.roster.pause() < 0.01
+
+
+def test_rejected_drafts_give_their_blocks_back():
+    """After each step a table is as long as what is committed."""
+
+    class Wrong:
+        def propose(self, sequences, k):
+            return [(0,) * k for _ in sequences]
+
+    harness = Harness(
+        lambda given: Chunked(Options(), given), limits_of(block_size=2), drafter=Wrong()
+    )
+    harness.submit(request_of("one", num_prompt=5, max_tokens=20))
+    while harness.engine.busy:
+        harness.turn()
+        for sequence in harness.roster.seats.values():
+            held = len(harness.allocator.tables[sequence.id])
+            assert held == -(-sequence.num_computed // 2)
+    require_all_well(harness, "core/roster")
+
+
+def test_a_parked_sequence_can_be_cancelled():
+    """It leaves like any other, and nobody waits for its reader any more."""
+    harness = started(num_blocks=8, block_size=4, max_model_len=32)
+    harness.submit(request_of("slow", num_prompt=20, max_tokens=10, window=3))
+    turns(harness, 6)
+    harness.submit(request_of("other", num_prompt=20, max_tokens=9))
+    turns(harness, 3)
+    assert harness.roster.parked
+    harness.cancel("slow")
+    harness.finish()
+    assert not harness.roster.parked
+    require_all_well(harness, "core/roster")
+
+
+def test_the_executor_is_told_of_whom_it_can_forget():
+    """Ended sequences are named in the next plan; nothing grows without bound."""
+    harness = started()
+    for number in range(5):
+        harness.submit(request_of(f"r{number}", num_prompt=5, max_tokens=2 + number))
+    harness.finish()
+    harness.submit(request_of("last", num_prompt=5, max_tokens=2))
+    turns(harness, 1)
+    assert len(harness.executor.rows) == 1

@@ -272,7 +272,7 @@ def test_the_other_endpoints(served):
     """Readiness, metrics, version, model length."""
     assert served.http.get("/ready").json()["state"] == "ready"
     assert "# TYPE" in served.http.get("/metrics").text
-    assert served.http.get("/version").json()["version"] == served.serving.assembly.version
+    assert served.http.get("/version").json()["service_version"] == served.serving.assembly.version
     model = served.http.get("/v1/models").json()["data"][0]
     assert model["max_model_len"] == served.serving.assembly.limits.max_model_len
 

@@ -98,3 +98,22 @@ def test_the_context_ends_without_admission(start):
     assert len(llm.generate([5] * 512, scored).prompt_logprobs) == 512
     with pytest.raises(InvalidRequest, match="513 tokens, the context 512"):
         llm.generate([5] * 513, scored)
+
+
+def test_a_panic_is_a_failure(start, monkeypatch):
+    """What is no ``Exception`` (a panic in a Rust library) ends the requests as well."""
+
+    class Panic(BaseException):
+        pass
+
+    def panics(handle):
+        raise Panic
+
+    llm = start()
+    monkeypatch.setattr(llm.assembly.engine.executor, "collect", panics)
+    with pytest.raises(RequestFailed, match="the engine failed"):
+        llm.generate([5], GREEDY)
+    assert llm.client.health().state == "failed"
+    engine = llm.assembly.engine
+    for sequence_id in (1, 2):  # a failed engine touches no blocks; the fixture looks at them
+        engine.allocator.free(sequence_id)

@@ -132,7 +132,8 @@ class Gateway:
         call = read()
         client = self.clients.get(call.model)
         if client is None:
-            message = "the model does not exist; /v1/models lists those that do"
+            name = call.model[:64]
+            message = f"the model {name!r} does not exist; /v1/models lists those that do"
             raise ApiError(404, message, param="model", code="model_not_found")
         # Events may come before submit returns: the exchange is known by then.
         exchange.bind(client, tuple(request.id for request in call.requests))

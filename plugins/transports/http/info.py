@@ -7,6 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from enginebay import __version__
 from enginebay.hookspecs.client import EngineClient
 
 from ...sinks.wire import encode
@@ -67,8 +68,8 @@ class Info:
         return Response(join_metrics(texts), media_type=METRICS_TYPE)
 
     async def version(self, request: Request) -> Response:
-        """``GET /version``: the service version."""
-        return _json({"version": self._version})
+        """``GET /version``: the package's version, and the service's."""
+        return _json({"version": __version__, "service_version": self._version})
 
     def _model(self, name: str, client: EngineClient) -> dict[str, Any]:
         limits = client.snapshot().info.get("limits", {})

@@ -1,6 +1,7 @@
 """The transport itself: serve, drain, stop."""
 
 import asyncio
+import os
 import signal
 import socket
 import threading
@@ -60,8 +61,9 @@ class HttpTransport:
         try:
             sock = listen(options.host, options.port)
         except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
             msg = (
-                f"http: can't listen at {options.host} port {options.port}: {error.strerror}; "
+                f"http: can't listen at {options.host} port {options.port}: {why}; "
                 "choose another 'host' or 'port'"
             )
             raise StackError(msg) from error

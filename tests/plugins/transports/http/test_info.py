@@ -2,6 +2,7 @@
 
 import pytest
 
+from enginebay import __version__
 from enginebay.errors import PluginError
 from enginebay.hookspecs.transport import TransportContext
 from enginebay.plugins.transports import http
@@ -30,7 +31,10 @@ def test_health_readiness_and_version(server):
         "validated": True,
         "models": {"m": {"state": "ready", "validated": True}},
     }
-    assert server.http.get("/version").json() == {"version": "v-test"}
+    assert server.http.get("/version").json() == {
+        "version": __version__,
+        "service_version": "v-test",
+    }
 
 
 def test_case_32_not_ready_while_loading(server):
