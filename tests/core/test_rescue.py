@@ -113,11 +113,11 @@ def test_a_policy_may_start_in_the_step_in_which_it_preempted():
                 build.preempt(sequence)
                 self.waiting[sequence.id] = sequence
             for sequence in list(self.waiting.values()):
-                if build.start(sequence, 8):
+                if build.start(sequence) or build.start(sequence, 8):
                     self.remove(sequence.id)
 
     harness = Harness(StartsAnew, limits_of(num_blocks=4, max_model_len=60))
-    harness.submit(request_of("one", num_prompt=15, max_tokens=40))
+    harness.submit(request_of("one", num_prompt=14, max_tokens=40))
     harness.finish(max_turns=3000)
     assert harness.answers.of["one"].reasons == ("capacity",)
     require_all_well(harness, "core/rescue")
@@ -164,3 +164,13 @@ def test_a_policy_is_told_what_the_core_started():
         harness.turn()
         harness.clock.wait_until(harness.clock.now + 0.01)
     assert harness.scheduler.num_waiting() == 2
+
+
+@pytest.mark.parametrize("hostile", SURVIVED, ids=lambda kind: kind.__name__)
+def test_room_is_made_although_many_plans_are_in_flight(hostile):
+    """Who is in flight can't be preempted: nothing more is granted until it comes back."""
+    harness = Harness(hostile, limits_of(num_blocks=10, max_model_len=44, max_sequences=6), depth=3)
+    for number in range(8):
+        harness.submit(request_of(f"r{number}", num_prompt=30 - 2 * (number % 3), max_tokens=3))
+    harness.finish(max_turns=8000)
+    require_all_well(harness, "core/rescue")
