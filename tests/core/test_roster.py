@@ -2,6 +2,7 @@
 
 import pytest
 
+from enginebay.conformance.effort import Effort
 from enginebay.conformance.harness import Harness
 from enginebay.conformance.traffic import request_of
 from enginebay.conformance.worlds import limits_of, require_all_well
@@ -233,3 +234,21 @@ def test_the_executor_is_told_of_whom_it_can_forget():
     harness.submit(request_of("last", num_prompt=5, max_tokens=2))
     turns(harness, 1)
     assert len(harness.executor.rows) == 1
+
+
+def test_a_turn_costs_no_more_the_more_wait():
+    """Submitting, planning, committing and watching: 40 times the queue, the same lines."""
+    lines = []
+    for num_waiting in (25, 1000):
+        effort = Effort()
+        harness = started(max_sequences=4)
+        for number in range(num_waiting):
+            harness.submit(request_of(f"r{number}", num_prompt=5, max_tokens=6))
+        turns(harness, 3)
+        with effort.counting():
+            for number in range(8):
+                harness.submit(request_of(f"more{number}", num_prompt=5, max_tokens=6))
+                harness.cancel(f"r{num_waiting - 1 - number}")
+                harness.turn()
+        lines.append(effort.lines)
+    assert lines[1] < 1.2 * lines[0]
