@@ -229,6 +229,8 @@ class Engine:
     def _close(self) -> None:
         self.state = "closed"
         self._in_flight.clear()
+        for sequence_id in self.roster.seats:
+            self.allocator.free(sequence_id)
         self._end_all("the server is shutting down")
 
     def _end_all(self, message: str) -> None:

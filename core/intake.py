@@ -126,6 +126,8 @@ class Intake:
     def _checked(self, request: Request) -> SamplingParams:
         """Sampling with the model's defaults merged in and a seed drawn."""
         sampling = request.sampling
+        if request.deadline is not None and not request.deadline > 0:
+            raise InvalidRequest(f"deadline is {request.deadline}; it must be above 0", "deadline")
         check_core(sampling, self.limits.vocab_size, self.max_logprobs)
         given = {name: v for name, v in sampling.transforms.items() if v is not None}
         transforms = {**self.defaults, **given}

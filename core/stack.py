@@ -1,6 +1,6 @@
 """What a stack file holds, checked and typed."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,7 +28,7 @@ class EngineOptions(Frozen, frozen=True, kw_only=True):
     """A folder, a file, ``owner/name`` on the hub, or ``pypi:package``."""
     served_name: str = ""
     """The model's name for callers; empty: taken from the reference."""
-    dtype: str = "float32"
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     device: str = "cpu"
     threads: int = 0
     """Of the one pool that torch and numba share; 0: the cores this process may use."""
