@@ -21,6 +21,7 @@ def load_transformers(source: Checkpoint | Path) -> Any:
     """
     import transformers
 
+    transformers.logging.disable_progress_bar()
     options = {"attn_implementation": "eager", "dtype": torch.float32}
     if isinstance(source, Path):
         return transformers.AutoModelForCausalLM.from_pretrained(source, **options).eval()
