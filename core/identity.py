@@ -28,7 +28,7 @@ def served_name(reference: str) -> str:
 
 
 def cache_identity(stack: Stack, files: Files, spec: ModelSpec) -> str:
-    """What every request's hash chain starts from (DESIGN 4.11): model revision,
+    """What every request's hash chain starts from: model revision,
     quantization and KV format, positional policy."""
     quant = stack.one("quant")
     rope = msgspec.to_builtins(spec.rope)

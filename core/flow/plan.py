@@ -8,7 +8,7 @@ from .request import SamplingParams
 
 
 class BlockOp(Frozen, frozen=True, kw_only=True):
-    """KV bytes to move before the step's first write (DESIGN: one way to move them)."""
+    """KV bytes to move before the step's first write."""
 
     kind: Literal["copy", "save", "load"]
     source: int

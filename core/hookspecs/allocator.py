@@ -46,7 +46,7 @@ class Allocator(Protocol):
         """Give a new sequence the cached blocks of its longest known prefix.
 
         :param identity: root of the hash chain: model, quantization, adapter,
-            tokenizer, template, positional policy, tenant salt (DESIGN 4.11)
+            tokenizer, template, positional policy, tenant salt
         Never covers the whole prompt: at least one token is left to compute.
         """
 

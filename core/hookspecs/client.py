@@ -21,7 +21,7 @@ class Health(Frozen, frozen=True, kw_only=True):
     alive: bool
     ready: bool
     validated: bool = False
-    """The readiness probe matched a recorded answer (DESIGN 4.12)."""
+    """The readiness probe matched a recorded answer."""
     message: str = ""
 
 

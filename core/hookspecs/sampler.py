@@ -31,7 +31,7 @@ class RowView:
     """What a transform may know about the row it works on.
 
     ``output_ids`` are the tokens generated before the position being drawn, accepted
-    drafts of this very step included (Chen et al. and DESIGN 4.6).
+    drafts of this very step included (Chen et al., arXiv 2302.01318).
     """
 
     params: Mapping[str, Any]
@@ -93,7 +93,7 @@ class Draw(Transform, Protocol):
     """Picks one candidate. The last member of the chain, exactly one."""
 
     def draw(self, candidates: "Candidates", view: RowView) -> int:
-        """A token id; depends on nothing but the arguments (DESIGN 4.5)."""
+        """A token id; depends on nothing but the arguments."""
 
 
 @dataclass(frozen=True)

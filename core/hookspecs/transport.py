@@ -29,7 +29,7 @@ class TransportContext:
     clients: "Mapping[str, EngineClient]"
     sinks: "Mapping[str, SinkKind]"
     version: str
-    """The service version (DESIGN 4.12)."""
+    """The service version."""
 
 
 @hookspec(firstresult=True)

@@ -204,7 +204,7 @@ def test_a_shape_that_writes_into_its_input_is_caught():
 
 
 class BeforeDrafts(penalties.Penalties):
-    """Reads the history without the draft accepted last (DESIGN: 0.10 against 0.018)."""
+    """Reads the history without the draft accepted last."""
 
     def edit(self, row, view):
         super().edit(row, replace(view, output_ids=view.output_ids[:-1]))
