@@ -14,7 +14,7 @@ from .blame import blamed
 from .errors import InvalidRequest, RequestRefused
 from .hookspecs.admission import Ask, Load
 from .sampling_limits import check_core
-from .sequence import Group, Sequence
+from .sequence import Group, Sequence, end_ids
 from .waiting import Waiting
 
 if TYPE_CHECKING:
@@ -213,9 +213,7 @@ class Intake:
             arrival=arrival,
             max_tokens=sampling.max_tokens or 0,
         )
-        ends = frozenset(sampling.stop_token_ids)
-        if not sampling.ignore_eos:
-            ends |= self.eos_token_ids
+        ends = end_ids(sampling, self.eos_token_ids)
         kind = str(request.prompt.__struct_config__.tag)
         for index in range(sampling.n):
             sequence = Sequence(next(self._ids), group, index, group.max_tokens)

@@ -15,6 +15,7 @@ from .hookspecs.sampler import RowView
 from .logprobs import scored
 from .rows import BatchMaker, Row
 from .sampling import RowError, TransformError
+from .sequence import end_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,11 +66,9 @@ class Runner:
             self.rows.pop(sequence_id, None)
         for start in plan.started:
             params = self.chain.parse(start.sampling)
-            end_ids = frozenset(start.sampling.stop_token_ids)
-            if not start.sampling.ignore_eos:
-                end_ids |= self._eos_token_ids
+            ends = end_ids(start.sampling, self._eos_token_ids)
             greedy = self._is_greedy(params, start.sampling)
-            self.rows[start.sequence_id] = Row(start, params, end_ids, greedy=greedy)
+            self.rows[start.sequence_id] = Row(start, params, ends, greedy=greedy)
         for span in plan.spans:
             self.rows[span.sequence_id].set_table(span.table_from, span.table)
         self._move(plan.block_ops)

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from .hookspecs.frontend import Parser
 
 
+def end_ids(sampling: SamplingParams, eos_token_ids: frozenset[int]) -> frozenset[int]:
+    """The tokens that end a sequence: its stop tokens, and the model's unless ignored."""
+    stops = frozenset(sampling.stop_token_ids)
+    return stops if sampling.ignore_eos else stops | eos_token_ids
+
+
 class State(Enum):
     """Where a sequence is. It moves through ``StepBuilder`` and ``commit`` alone."""
 
