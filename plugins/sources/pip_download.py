@@ -3,6 +3,7 @@
 Index, proxy, certificates and credentials come from pip's own settings.
 """
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -80,12 +81,13 @@ def _run(command: list[str], scratch: Path, log: Path, look: Callable[[], None])
 
 
 def _size(folder: Path) -> int:
+    """Bytes of the files below ``folder``; what pip moves or removes meanwhile counts as 0."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:  # pip moved it in this very moment
-            continue
+    # os.walk passes over a folder that vanished after it was listed; Path.rglob raises.
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 

