@@ -87,7 +87,7 @@ def _size(folder: Path) -> int:
     for parent, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                total += os.stat(os.path.join(parent, name)).st_size
+                total += (Path(parent) / name).stat().st_size
     return total
 
 
