@@ -242,8 +242,15 @@ def test_growth_is_measured_while_pip_removes_folders(tmp_path, monkeypatch):
     (tmp_path / "kept").write_bytes(b"123")
     listed = os.scandir
 
+    class Listing(list):
+        """What was there when it was asked for; iterable and closable as ``os.scandir``'s."""
+
+        __enter__ = __iter__ = lambda self: self
+        __exit__ = lambda self, *error: None  # noqa: E731
+        __next__ = lambda self: self.pop() if self else next(iter(()))  # noqa: E731
+
     def scandir(path):
-        found = listed(path)
+        found = Listing(listed(path))
         with contextlib.suppress(FileNotFoundError):
             (tmp_path / "gone" / "wheel").unlink()
             (tmp_path / "gone").rmdir()
