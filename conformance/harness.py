@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from enginebay.admission import AdmissionChain
-from enginebay.commit import Commit
 from enginebay.drafting import Drafting
-from enginebay.engine import Engine
 from enginebay.errors import EnginebayError
 from enginebay.flow import (
     Accepted,
@@ -26,18 +24,18 @@ from enginebay.flow import (
     StepPlan,
     Written,
 )
-from enginebay.hookspecs.admission import Admission, Load
+from enginebay.hookspecs.admission import Admission
 from enginebay.hookspecs.allocator import Allocator
 from enginebay.hookspecs.drafter import Drafter
 from enginebay.hookspecs.model import Limits
 from enginebay.hookspecs.observer import Observer
 from enginebay.hookspecs.scheduler import Scheduler
 from enginebay.intake import Intake
+from enginebay.meter import Meter
 from enginebay.plugins.allocators.paged import Paged
-from enginebay.rescue import Rescue
-from enginebay.roster import Roster
 from enginebay.timeline import Timeline
 from enginebay.watch import Watch
+from enginebay.wiring import wire
 
 from .answers import Answers
 from .check import require
@@ -84,6 +82,7 @@ class Harness:
         self.allocator = make_allocator(limits.num_blocks, limits.block_size)
         self.executor = HashModel(
             num_blocks=limits.num_blocks,
+            num_swap_blocks=limits.num_swap_blocks,
             block_size=limits.block_size,
             vocab_size=VOCAB_SIZE,
             clock=self.clock,
@@ -93,6 +92,7 @@ class Harness:
             verify=verify,
         )
         text, timeline = NumberText(VOCAB_SIZE), Timeline(capacity_requests=4096)
+        self.meter = Meter()
         watch = Watch(observers, timeline)
         self.intake = Intake(
             door=AdmissionChain(door),
@@ -107,47 +107,27 @@ class Harness:
             max_logprobs=20,
             timeline=timeline,
             clock=self.clock,
-            load=self.load,
-            refused=self.refusals.append,
-            released=lambda: None,
+            load=self.meter.load,
+            refused=self._refused(watch),
+            released=self.meter.finished,
         )
-        self.roster = Roster(
+        self.engine = wire(
             intake=self.intake,
             scheduler=self.scheduler,
             allocator=self.allocator,
-            commit=Commit(text),
+            executor=self.executor,
+            detokenizer=text,
             watch=watch,
+            meter=self.meter,
+            drafting=Drafting("drafter", drafter, num_drafts, VOCAB_SIZE) if drafter else None,
             limits=limits,
             stall_seconds=stall_seconds,
             clock=self.clock,
         )
-        self.engine = Engine(
-            intake=self.intake,
-            roster=self.roster,
-            scheduler=self.scheduler,
-            allocator=self.allocator,
-            executor=self.executor,
-            rescue=Rescue(self.roster, self.scheduler, limits.num_blocks * limits.block_size),
-            watch=watch,
-            drafting=Drafting("drafter", drafter, num_drafts, VOCAB_SIZE) if drafter else None,
-            limits=limits,
-            clock=self.clock,
-        )
+        self.roster = self.engine.roster
         self.planned = False
         self.engine.attach(CLIENT, self.answers)
         self.engine.state = "ready"
-
-    def load(self) -> Load:
-        """What admission is told."""
-        return Load(
-            now=self.clock(),
-            num_waiting=self.intake.num_waiting,
-            num_running=len(self.roster.seats),
-            waiting_tokens=self.intake.waiting_tokens,
-            num_free_blocks=self.allocator.num_free,
-            num_blocks=self.allocator.num_blocks,
-            requests_per_second=0.0,
-        )
 
     def submit(self, request: Request) -> Accepted:
         """As a client does. Errors are the engine's own; nothing is expected after one."""
@@ -223,6 +203,15 @@ class Harness:
             self.submit(happening.request)
         else:
             self.cancel(happening.request_id, happening.reason)
+
+    def _refused(self, watch: Watch) -> Callable[[Refusal], None]:
+        """Keeps each refusal, and tells observers as the engine does."""
+
+        def tell(refusal: Refusal) -> None:
+            self.refusals.append(refusal)
+            watch.refused(refusal)
+
+        return tell
 
     def _rest(self, coming: Sequence[Happening]) -> None:
         """Sleep as the step thread does when there is nothing to compute, but no longer

@@ -12,6 +12,7 @@ from typing import Final
 
 from enginebay.flow import (
     Alternative,
+    BlockOp,
     SequenceResult,
     SequenceStart,
     Span,
@@ -87,6 +88,8 @@ class HashModel:
         *,
         num_blocks: int,
         block_size: int,
+        num_swap_blocks: int = 0,
+        swap_seconds: float = 0.0002,
         vocab_size: int,
         clock: Clock,
         depth: int = 1,
@@ -94,8 +97,12 @@ class HashModel:
         audit: PlanAudit | None = None,
         verify: bool = True,
     ) -> None:
-        """:param verify: compare the whole context with what it must hold, at each span"""
+        """:param swap_seconds: to save one block and load it again
+        :param verify: compare the whole context with what it must hold, at each span
+        """
         self.num_blocks = num_blocks
+        self.num_swap_blocks = num_swap_blocks
+        self.swap_seconds = swap_seconds
         self.depth = depth
         self.rows: dict[int, Row] = {}
         self._block_size = block_size
@@ -105,6 +112,7 @@ class HashModel:
         self._audit = audit
         self._verify = verify
         self._memory: list[list[int]] = [[0] * block_size for _ in range(num_blocks)]
+        self._host: dict[int, list[int]] = {}
         self._free_at = 0.0
 
     def warm_up(self) -> None:
@@ -121,15 +129,15 @@ class HashModel:
         for span in plan.spans:
             self.rows[span.sequence_id].table[span.table_from :] = span.table
         for op in plan.block_ops:
-            require(op.kind == "copy", "plan/block-ops", f"this executor can't {op.kind}")
-            self._memory[op.target] = list(self._memory[op.source])
+            self._move(op)
         computed = [(span, self._compute(span)) for span in plan.spans]
         outputs = tuple(
             self._output(span, states)
             for span, states in computed
             if span.logits_from >= 0 or span.prompt_logits
         )
-        seconds = self._cost(plan)
+        moved = sum(op.kind != "copy" for op in plan.block_ops)
+        seconds = self._cost(plan) + moved * self.swap_seconds / 2
         self._free_at = max(self._free_at, self._clock()) + seconds
         result = StepResult(step=plan.step, outputs=outputs, duration=seconds)
         return Pending(plan.step, plan, result, self._free_at)
@@ -150,6 +158,20 @@ class HashModel:
     def close(self) -> None:
         """Forget everything."""
         self.rows.clear()
+
+    def _move(self, op: BlockOp) -> None:
+        """A slot is empty once it was loaded, so a second load of it shows. One whose
+        sequence was dropped is saved over."""
+        if op.kind == "copy":
+            self._memory[op.target] = list(self._memory[op.source])
+        elif op.kind == "save":
+            told = f"there is no slot {op.target} of {self.num_swap_blocks}"
+            require(0 <= op.target < self.num_swap_blocks, "plan/block-ops", told)
+            self._host[op.target] = list(self._memory[op.source])
+        else:
+            told = f"nothing is saved in slot {op.source}"
+            require(op.source in self._host, "plan/block-ops", told)
+            self._memory[op.target] = self._host.pop(op.source)
 
     def _compute(self, span: Span) -> list[int]:
         """States of the span's positions, read from and written to the blocks."""

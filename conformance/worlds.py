@@ -29,6 +29,7 @@ def limits_of(
     num_blocks: int = 64,
     block_size: int = 4,
     max_model_len: int = 200,
+    num_swap_blocks: int = 0,
 ) -> Limits:
     """Limits of a small engine."""
     return Limits(
@@ -38,6 +39,7 @@ def limits_of(
         block_size=block_size,
         num_blocks=num_blocks,
         vocab_size=VOCAB_SIZE,
+        num_swap_blocks=num_swap_blocks,
     )
 
 

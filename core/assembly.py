@@ -10,16 +10,14 @@ import msgspec
 
 from .admission import AdmissionChain
 from .assembler import Assembler, no_progress
-from .commit import Commit
 from .dispatch import KernelTable
 from .drafting import Drafting
-from .engine import Engine
 from .hookspecs.admission import AdmissionContext
 from .hookspecs.allocator import AllocatorContext
 from .hookspecs.client import ClientContext
 from .hookspecs.detokenizer import DetokenizerContext
 from .hookspecs.drafter import DrafterContext
-from .hookspecs.executor import ExecutorContext
+from .hookspecs.executor import ExecutorContext, Swapping
 from .hookspecs.frontend import FrontendContext
 from .hookspecs.kernel import KernelContext
 from .hookspecs.observer import ObserverContext
@@ -30,14 +28,14 @@ from .hookspecs.sink import SinkContext
 from .identity import cache_identity, served_name, service_version
 from .intake import Intake
 from .meter import Meter
-from .rescue import Rescue
-from .roster import Roster
 from .sampling import Chain
 from .threads import configure_threads
 from .timeline import Timeline
 from .watch import Watch
+from .wiring import wire
 
 if TYPE_CHECKING:
+    from .engine import Engine
     from .hookspecs.client import EngineClient
     from .hookspecs.executor import Executor
     from .hookspecs.format import Checkpoint
@@ -111,9 +109,13 @@ def assemble(stack: Stack, progress: Progress = no_progress) -> Assembly:
             dtype=options.dtype,
             device=options.device,
             threads=threads,
+            swap_bytes=options.swap_bytes(),
         ),
     )
-    limits = msgspec.structs.replace(limits, num_blocks=executor.num_blocks)
+    num_slots = executor.num_swap_blocks if isinstance(executor, Swapping) else 0
+    limits = msgspec.structs.replace(
+        limits, num_blocks=executor.num_blocks, num_swap_blocks=num_slots
+    )
     build.lap("load")
     if options.warm_up:
         executor.warm_up()
@@ -162,7 +164,11 @@ def _engine(
     watch = Watch(observers, timeline)
     allocator = build.one(
         "allocator",
-        AllocatorContext(num_blocks=limits.num_blocks, block_size=limits.block_size),
+        AllocatorContext(
+            num_blocks=limits.num_blocks,
+            block_size=limits.block_size,
+            max_model_len=limits.max_model_len,
+        ),
     )
     scheduler = build.one("scheduler", SchedulerContext(limits=limits))
     detokenizer = build.one("detokenizer", DetokenizerContext(text=text))
@@ -184,28 +190,18 @@ def _engine(
         refused=watch.refused,
         released=meter.finished,
     )
-    roster = Roster(
+    return wire(
         intake=intake,
-        scheduler=scheduler,
-        allocator=allocator,
-        commit=Commit(detokenizer),
-        watch=watch,
-        limits=limits,
-        stall_seconds=options.stall_seconds,
-        clock=time.monotonic,
-    )
-    meter.engine = Engine(
-        intake=intake,
-        roster=roster,
         scheduler=scheduler,
         allocator=allocator,
         executor=executor,
-        rescue=Rescue(roster, scheduler, limits.num_blocks * limits.block_size),
+        detokenizer=detokenizer,
         watch=watch,
+        meter=meter,
         drafting=_drafting(build, limits),
         limits=limits,
+        stall_seconds=options.stall_seconds,
     )
-    return meter.engine
 
 
 def _admission(build: Assembler, slot: str, limits: Limits) -> AdmissionChain:

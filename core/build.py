@@ -7,20 +7,37 @@ never unsafe.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, get_args
 
-from .flow import BlockOp, SequenceStart, Span, StepPlan
-from .hookspecs.allocator import Match, Shortfall
-from .hookspecs.scheduler import Grant
+from .hookspecs.allocator import Shortfall
+from .hookspecs.scheduler import Grant, How
+from .pending_plan import PendingPlan
 from .sequence import Sequence, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Sequence_
 
-    from .flow import TokenIds
-    from .hookspecs.allocator import Allocator
+    from .blocks import Blocks
+    from .flow import StepPlan
     from .hookspecs.model import Limits
-    from .hookspecs.scheduler import SequenceView
+    from .hookspecs.scheduler import PreemptionCost, SequenceView
+    from .roster import Roster
+
+WAYS: Final = frozenset(get_args(How))
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """A sequence lost its seat and blocks: whose, for whom, how and why."""
+
+    sequence: Sequence
+    by: str
+    """The request that lacked blocks just before, or ``policy``."""
+    how: How
+    reason: str
+    num_tokens: int
+    """Positions that it had in the cache."""
 
 
 class StepBuilder:
@@ -31,36 +48,35 @@ class StepBuilder:
         step: int,
         now: float,
         limits: Limits,
-        allocator: Allocator,
-        seats: dict[int, Sequence],
-        known: dict[int, Sequence],
+        blocks: Blocks,
+        roster: Roster,
     ) -> None:
-        self.step = step
         self.now = now
-        self.preempted: list[Sequence] = []
+        self.pending = PendingPlan(step, *roster.take_debts())
+        self.preemptions: list[Preemption] = []
         self.waits: dict[int, str] = {}
         """Why a policy did not try a sequence, for the timeline."""
-        self.preempted_for: dict[int, str] = {}
-        """By preempted sequence: the request that lacked blocks just before."""
-        self._short = "core"
         self.denied: dict[int, Grant] = {}
         """The last denial of each sequence, for the timeline."""
         self.protected: Sequence | None = None
         """A sequence that a policy can't preempt (see ``Rescue``)."""
+        self._short = ""
+        """The request whose last call was denied for want of blocks."""
         self._limits = limits
-        self._allocator = allocator
-        self._seats = seats
-        self._known = known
+        self._blocks = blocks
+        self._seats = roster.seats
+        self._known = roster.sequences
         self._tokens_left = limits.max_step_tokens
-        self._spans: list[Span] = []
-        self._started: list[SequenceStart] = []
-        self._removed: list[int] = []
-        self._ops: list[BlockOp] = []
 
     @property
     def running(self) -> Sequence_[SequenceView]:
         """Started sequences that can run now, oldest start first."""
         return [s for s in self._seats.values() if s.num_scheduled == 0 and not s.stalled]
+
+    @property
+    def stalled(self) -> Sequence_[SequenceView]:
+        """Started sequences whose readers are behind, oldest start first."""
+        return [s for s in self._seats.values() if s.num_scheduled == 0 and s.stalled]
 
     @property
     def tokens_left(self) -> int:
@@ -75,7 +91,12 @@ class StepBuilder:
     @property
     def blocks_left(self) -> int:
         """KV blocks that a reservation could get now."""
-        return self._allocator.num_free
+        return self._blocks.allocator.num_free
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is to be computed so far."""
+        return self.pending.empty
 
     def remaining(self, sequence: SequenceView) -> int:
         """Tokens of a sequence that could be computed now."""
@@ -85,29 +106,27 @@ class StepBuilder:
     def start(self, sequence: SequenceView, num_tokens: int | None = None) -> Grant:
         """Give a waiting sequence a seat and its first tokens, or say why not yet."""
         own = self._own(sequence)
-        if own.state is not State.WAITING:
-            return self._deny(own, "started")
-        if own.stalled:
-            return self._deny(own, "stalled")
-        if self.seats_left <= 0:
-            return self._deny(own, "seats")
-        if self._tokens_left <= 0:
-            return self._deny(own, "tokens")
-        reused = self._reuse(own)
-        own.num_computed = reused.num_tokens
-        grant = self._schedule(own, num_tokens, reused.block_ids)
+        denial = self._may_start(own)
+        if denial:
+            return self._deny(own, denial)
+        found = self._blocks.find(own)
+        own.table = list(found.block_ids)
+        own.num_computed = max(found.num_tokens, own.num_saved)
+        grant = self._schedule(own, num_tokens, write_from=found.num_tokens)
         if not grant:
-            self._allocator.free(own.id)
+            self._blocks.allocator.free(own.id)
             own.num_computed = 0
+            own.table = []
             return grant
-        own.num_cached = reused.num_tokens
+        own.num_saved = 0
+        own.num_cached = found.num_tokens
         if own.index == 0 and own.started_at is None:
-            own.group.num_cached = reused.num_tokens
+            own.group.num_cached = found.num_tokens
         own.state = State.RUNNING
         if own.started_at is None:
             own.started_at = self.now
         self._seats[own.id] = own
-        self._started.append(own.start())
+        self.pending.started.append(own.start())
         return grant
 
     def run(self, sequence: SequenceView, num_tokens: int | None = None) -> Grant:
@@ -121,24 +140,28 @@ class StepBuilder:
             return self._deny(own, "stalled")
         if self._tokens_left <= 0:
             return self._deny(own, "tokens")
-        return self._schedule(own, num_tokens)
+        return self._schedule(own, num_tokens, write_from=own.num_computed)
 
-    def preempt(self, victim: SequenceView, how: str = "recompute") -> bool:
+    def cost(self, victim: SequenceView) -> PreemptionCost:
+        """What preempting a running sequence would cost."""
+        return self._blocks.cost(self._own(victim))
+
+    def preempt(self, victim: SequenceView, how: How = "cheapest", reason: str = "") -> bool:
         """Take seat and blocks from a running sequence not scheduled in this step."""
         own = self._own(victim)
-        if how != "recompute" or own.state is not State.RUNNING or own.num_scheduled:
+        if own.state is not State.RUNNING or own.num_scheduled or own is self.protected:
             return False
-        if own is self.protected:
+        if how not in WAYS:
             return False
-        self._allocator.free(own.id)
+        num_tokens = own.num_computed
+        done, ops = self._blocks.vacate(own, how)
         del self._seats[own.id]
-        own.state = State.WAITING
-        own.num_computed = 0
-        own.drafts = ()
-        own.num_preemptions += 1
-        self._removed.append(own.id)
-        self.preempted.append(own)
-        self.preempted_for[own.id] = self._short
+        own.preempted(num_saved=num_tokens if done == "swap" else 0)
+        self.pending.removed.append(own.id)
+        self.pending.ops += ops
+        why = reason or ("blocks" if self._short else "policy")
+        by = self._short or "policy"
+        self.preemptions.append(Preemption(own, by, done, why, num_tokens))
         return True
 
     def wait(self, sequence: SequenceView, reason: str) -> None:
@@ -149,26 +172,9 @@ class StepBuilder:
         """Grant nothing more in this step: what is in flight must come back first."""
         self._tokens_left = 0
 
-    def remove(self, sequence_ids: list[int]) -> None:
-        """Name sequences that the executor can forget (the engine's, not a policy's)."""
-        self._removed.extend(sequence_ids)
-
     def plan(self) -> StepPlan | None:
         """What was collected, or ``None`` when nothing is to be computed."""
-        if not self._spans:
-            return None
-        return StepPlan(
-            step=self.step,
-            spans=tuple(self._spans),
-            started=tuple(self._started),
-            removed=tuple(self._removed),
-            block_ops=tuple(self._ops),
-        )
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is to be computed so far."""
-        return not self._spans
+        return self.pending.plan()
 
     def known(self, sequence_id: int) -> Sequence | None:
         """The engine's sequence of that id."""
@@ -179,11 +185,6 @@ class StepBuilder:
         grant = self.denied.get(sequence.id)
         return grant is not None and grant.reason in ("blocks", "seats")
 
-    @property
-    def removed(self) -> list[int]:
-        """Sequences to be named in the next plan, should this one be empty."""
-        return self._removed
-
     def _own(self, view: SequenceView) -> Sequence:
         """The engine's own object: what a policy hands in is trusted for its id alone."""
         own = self._known.get(view.id)
@@ -192,55 +193,44 @@ class StepBuilder:
             raise LookupError(msg)
         return own
 
-    def _reuse(self, own: Sequence) -> Match:
-        """Positions a new sequence need not compute: forked or matched; 0 is fine."""
-        if own.sampling.prompt_logprobs is not None:
-            return Match()
-        first = own.group.sequences[0]
-        shared = own.num_prompt - 1
-        forks = first is not own and own.num_generated == 0 and shared > 0
-        if forks and first.state is State.RUNNING and first.num_computed >= shared:
-            return self._allocator.fork(first.id, own.id, shared)
-        return self._allocator.match(own.id, own.group.identity, tuple(own.token_ids))
+    def _may_start(self, own: Sequence) -> str:
+        """Why a sequence can't be started; empty when it can be tried."""
+        if own.state is not State.WAITING:
+            return "started"
+        if own.stalled:
+            return "stalled"
+        if self.seats_left <= 0:
+            return "seats"
+        if self._tokens_left <= 0:
+            return "tokens"
+        waits = own is not self.protected and self._blocks.awaits_prefix(own)
+        return "prefix" if waits else ""
 
-    def _schedule(self, own: Sequence, num_tokens: int | None, prefix: TokenIds = ()) -> Grant:
+    def _schedule(self, own: Sequence, num_tokens: int | None, *, write_from: int) -> Grant:
+        """:param write_from: first position that is written, by a load or by the span"""
         todo = self.remaining(own)
         if todo <= 0:
             return self._deny(own, "done")
         count = min(todo, self._tokens_left, todo if num_tokens is None else num_tokens)
         if count <= 0:
             return self._deny(own, "tokens")
-        start = own.num_computed + own.num_scheduled
-        reserved = self._allocator.reserve(own.id, start, start + count)
-        if isinstance(reserved, Shortfall):
-            return self._deny(own, "blocks", reserved.missing)
-        table = (*prefix[: reserved.first], *reserved.block_ids)
-        table_from = 0 if prefix else reserved.first
-        self._spans.append(self._span(own, start, count, table_from, table))
-        self._ops.extend(reserved.ops)
+        start = own.num_computed
+        grown = self._blocks.grow(own, write_from, start + count)
+        if isinstance(grown, Shortfall):
+            return self._deny(own, "blocks", grown.missing)
+        self._short = ""
+        self.pending.ops += grown.ops
+        first, table = grown.first, grown.block_ids
+        if own.state is State.WAITING:
+            self.pending.ops += self._blocks.restore(own, write_from)
+            first, table = 0, tuple(own.table)
+        self.pending.add(own, start, count, first, table)
         self._tokens_left -= count
         own.num_scheduled += count
         return Grant(num_tokens=count)
 
-    def _span(
-        self, own: Sequence, start: int, count: int, table_from: int, table: TokenIds
-    ) -> Span:
-        end = start + count
-        num_drafts = max(0, end - own.num_tokens)
-        return Span(
-            sequence_id=own.id,
-            start=start,
-            num_tokens=count,
-            drafts=own.drafts[:num_drafts],
-            logits_from=own.num_tokens - 1 if end >= own.num_tokens else -1,
-            prompt_logits=own.sampling.prompt_logprobs is not None and start < own.num_prompt - 1,
-            table_from=table_from,
-            table=table,
-        )
-
     def _deny(self, own: Sequence, reason: str, missing: int = 0) -> Grant:
         grant = Grant(reason=reason, missing=missing)
-        if reason == "blocks":
-            self._short = own.request_id
+        self._short = own.request_id if reason == "blocks" else self._short
         self.denied[own.id] = grant
         return grant

@@ -15,19 +15,21 @@ import structlog
 
 from .build import StepBuilder
 from .errors import EngineStopped
-from .flow import Accepted, EventBatch
+from .flow import EventBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .blocks import Blocks
     from .drafting import Drafting
-    from .flow import FinishReason, Request, StepPlan, StepResult, Written
+    from .flow import Accepted, FinishReason, Request, StepPlan, StepResult, Written
     from .hookspecs.allocator import Allocator
     from .hookspecs.client import Listener
     from .hookspecs.executor import Executor, Handle
     from .hookspecs.model import Limits
     from .hookspecs.scheduler import Scheduler
     from .intake import Intake
+    from .meter import Meter
     from .rescue import Rescue
     from .roster import Roster
     from .sequence import Group
@@ -45,10 +47,11 @@ class Engine:
         intake: Intake,
         roster: Roster,
         scheduler: Scheduler,
-        allocator: Allocator,
+        blocks: Blocks,
         executor: Executor,
         rescue: Rescue,
         watch: Watch,
+        meter: Meter,
         drafting: Drafting | None,
         limits: Limits,
         clock: Callable[[], float] = time.monotonic,
@@ -56,10 +59,11 @@ class Engine:
         self.intake = intake
         self.roster = roster
         self.scheduler = scheduler
-        self.allocator = allocator
+        self.blocks = blocks
         self.executor = executor
         self.rescue = rescue
         self.watch = watch
+        self.meter = meter
         self.drafting = drafting
         self.limits = limits
         self.clock = clock
@@ -76,6 +80,11 @@ class Engine:
         self._wake = threading.Event()
         self._listeners: dict[int, Listener] = {}
         self._step = 0
+
+    @property
+    def allocator(self) -> Allocator:
+        """Who owns which KV block."""
+        return self.blocks.allocator
 
     @property
     def busy(self) -> bool:
@@ -102,13 +111,7 @@ class Engine:
         if self.state in ("failed", "closed"):  # it stopped while this one was tokenized
             self.intake.release(request.id)
             self._check_open()
-        return Accepted(
-            request_id=request.id,
-            num_prompt_tokens=len(group.prompt_ids),
-            seed=group.seed,
-            max_tokens=group.max_tokens,
-            prompt_token_ids=group.prompt_ids,
-        )
+        return group.accepted()
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
         """End a request at the next step boundary."""
@@ -120,8 +123,7 @@ class Engine:
 
     def stop(self) -> None:
         """End ``run``; what is unfinished ends with an error event."""
-        if self.state not in ("failed", "closed"):
-            self._post(self._close)
+        self._post(self._close)
 
     # --- the step thread ---------------------------------------------------------
 
@@ -160,6 +162,7 @@ class Engine:
     def _receive(self, now: float) -> None:
         while self._inbox:
             self._inbox.popleft()()
+        self.roster.check_deadlines(now)
         self.roster.check_readers(now)
 
     def _plan(self, now: float) -> StepPlan | None:
@@ -168,10 +171,7 @@ class Engine:
             return None
         if self.drafting is not None:
             self.drafting.propose(roster.seats.values())
-        build = StepBuilder(
-            self._step, now, self.limits, self.allocator, roster.seats, roster.sequences
-        )
-        build.remove(roster.take_forgotten())
+        build = StepBuilder(self._step, now, self.limits, self.blocks, roster)
         self.rescue.begin(build)
         self.scheduler.plan(build)
         self.rescue.settled(build)
@@ -179,14 +179,14 @@ class Engine:
             self.rescue.attempt(build)
         plan = build.plan()
         if plan is None:
-            roster.forgotten += build.removed
+            roster.owe(build.pending.removed, build.pending.ops)
         else:
             self._step += 1
         self.watch.planned(build, plan)
         for started in plan.started if plan else ():
             self.intake.started(started.request_id)
-        for sequence in build.preempted:
-            roster.requeue(sequence)
+        for preemption in build.preemptions:
+            roster.requeue(preemption.sequence)
         return plan
 
     def _commit(self, plan: StepPlan, result: StepResult, began: float) -> None:
@@ -195,6 +195,7 @@ class Engine:
         for span in plan.spans:
             self.roster.advance(span, outputs.get(span.sequence_id), now)
         self.rescue.committed(plan, result)
+        self.meter.committed(plan, result, began, now)
         self.watch.committed(self, plan, result, began, now)
 
     def _emit(self) -> None:
@@ -229,8 +230,8 @@ class Engine:
     def _close(self) -> None:
         self.state = "closed"
         self._in_flight.clear()
-        for sequence_id in self.roster.seats:
-            self.allocator.free(sequence_id)
+        for sequence_id in self.roster.sequences:
+            self.blocks.release(sequence_id)
         self._end_all("the server is shutting down")
 
     def _end_all(self, message: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from .blame import blamed
 from .errors import InvalidRequest, RequestRefused
 from .hookspecs.admission import Ask, Load
+from .prompt_size import prompt_chars
 from .sampling_limits import check_core
 from .sequence import Group, Sequence, end_ids
 from .waiting import Waiting
@@ -80,6 +81,11 @@ class Intake:
     def waiting_tokens(self) -> int:
         """Prompt tokens of those, once for each choice."""
         return self._waiting.num_tokens
+
+    def oldest_wait(self, now: float) -> float:
+        """Seconds that the request which has waited longest has waited."""
+        since = self._waiting.oldest()
+        return 0.0 if since is None else max(now - since, 0.0)
 
     @property
     def num_held(self) -> int:
@@ -151,10 +157,13 @@ class Intake:
             arrival=arrival,
             deadline=request.deadline,
             priority=request.priority,
+            attempt=request.attempt,
+            prompt_chars=prompt_chars(request.prompt),
             num_prompt_tokens=num_prompt_tokens,
             max_tokens=sampling.max_tokens,
         )
-        with self._waiting.asking(request.id, sampling.n, num_prompt_tokens or 0) as admitted:
+        tokens = num_prompt_tokens or 0
+        with self._waiting.asking(request.id, sampling.n, tokens, arrival) as admitted:
             refusal = chain.ask(ask, self._load())
             if refusal is None:
                 admitted.append(True)

@@ -84,7 +84,7 @@ class Rescue:
         self._since = build.now if self._since is None else self._since
         short = [s for s in candidates if build.lacks_room(s)]
         held_back = [s for s in candidates if build.waits.get(s.id) == "blocks"]
-        if short and build.preempted:
+        if short and build.preemptions:
             return  # the policy made room itself and may use it in the next step
         if (short or held_back) and (len(holders) > 1 or (holders and not able)):
             build.preempt(min(holders, key=_yields))

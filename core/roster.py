@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,9 @@ from .sequence import State
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .blocks import Blocks
     from .commit import Commit
-    from .flow import Event, FinishReason, SequenceResult, Span, Written
-    from .hookspecs.allocator import Allocator
+    from .flow import BlockOp, Event, FinishReason, SequenceResult, Span, Written
     from .hookspecs.model import Limits
     from .hookspecs.scheduler import Scheduler
     from .intake import Intake
@@ -34,7 +35,7 @@ class Roster:
         *,
         intake: Intake,
         scheduler: Scheduler,
-        allocator: Allocator,
+        blocks: Blocks,
         commit: Commit,
         watch: Watch,
         limits: Limits,
@@ -50,21 +51,26 @@ class Roster:
         """Preempted ones whose readers are behind: nobody schedules them meanwhile."""
         self.forgotten: list[int] = []
         """Ended sequences that the executor has still to be told of."""
+        self.owed: list[BlockOp] = []
+        """Block operations of a step that came out empty, for the next one."""
         self.num_ended = 0
         """Sequences that have left, since the start."""
         self._intake = intake
         self._scheduler = scheduler
-        self._allocator = allocator
+        self._blocks = blocks
         self._commit = commit
         self._watch = watch
         self._limits = limits
         self._stall_seconds = stall_seconds
         self._clock = clock
         self._outbox: defaultdict[int, list[Event]] = defaultdict(list)
+        self._deadlines: list[tuple[float, str]] = []
 
     def enter(self, group: Group) -> None:
         """Take in an accepted request; its first choice queues, the others share later."""
         self.groups[group.request.id] = group
+        if group.deadline is not None:
+            heapq.heappush(self._deadlines, (group.deadline, group.request.id))
         for sequence in group.sequences:
             self.sequences[sequence.id] = sequence
         if group.max_tokens == 0 and group.sampling.prompt_logprobs is None:
@@ -90,10 +96,7 @@ class Roster:
         sequence = self.sequences[span.sequence_id]
         accepted = len(output.token_ids) - 1 if output and output.token_ids else 0
         rejected = len(span.drafts) - min(accepted, len(span.drafts))
-        sequence.num_scheduled -= span.num_tokens
-        sequence.num_computed += span.num_tokens - rejected
-        sequence.num_computed_ever += span.num_tokens
-        sequence.drafts = ()
+        self._watch.recomputed(sequence.computed(span.start, span.num_tokens, rejected))
         generated = sequence.num_generated
         self._outbox[sequence.group.client] += self._commit.advance(sequence, output, now)
         self._watch.ready(sequence, sequence.num_generated - generated, now)
@@ -113,6 +116,14 @@ class Roster:
             sequence.cut = sequence.cut or (reason, message)
             if not sequence.num_scheduled:
                 self.finish(sequence, reason)
+
+    def check_deadlines(self, now: float) -> None:
+        """End the requests whose answers have become worthless."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, request_id = heapq.heappop(self._deadlines)
+            group = self.groups.get(request_id)
+            if group is not None and group.deadline == deadline:
+                self.cut(request_id, "deadline", "its deadline passed")
 
     def abandon(self, client: int) -> None:
         """End every request of a client that listens no more."""
@@ -167,10 +178,16 @@ class Roster:
         self._outbox = defaultdict(list)
         return events
 
-    def take_forgotten(self) -> list[int]:
-        """Ended sequences to name in the next plan."""
-        forgotten, self.forgotten = self.forgotten, []
-        return forgotten
+    def owe(self, forgotten: list[int], owed: list[BlockOp]) -> None:
+        """A step came out empty: what it would have told the executor is still to be told."""
+        self.forgotten += forgotten
+        self.owed += owed
+
+    def take_debts(self) -> tuple[list[int], list[BlockOp]]:
+        """Ended sequences to name, and operations to begin with, in the next plan."""
+        debts = self.forgotten, self.owed
+        self.forgotten, self.owed = [], []
+        return debts
 
     def pause(self) -> float | None:
         """Seconds to sleep when a step had nothing to compute; ``None``: until woken."""
@@ -182,8 +199,8 @@ class Roster:
     def _settle(self, sequence: Sequence, rejected: int) -> None:
         """Tell the allocator what stands, and let waiting choices share the prompt."""
         if rejected:
-            self._allocator.trim(sequence.id, sequence.num_computed)
-        self._allocator.publish(sequence.id, sequence.token_ids, sequence.num_computed)
+            self._blocks.allocator.trim(sequence.id, sequence.num_computed)
+        self._blocks.allocator.publish(sequence.id, sequence.token_ids, sequence.num_computed)
         if sequence.group.deferred and sequence.num_computed >= sequence.num_prompt - 1:
             self._undefer(sequence.group)
 
@@ -202,7 +219,7 @@ class Roster:
         if self.seats.pop(sequence.id, None) is not None:
             self.forgotten.append(sequence.id)
         self._scheduler.remove(sequence.id)
-        self._allocator.free(sequence.id)
+        self._blocks.release(sequence.id)
         self._watch.finished(sequence, self._clock())
         group = sequence.group
         if group.error is not None:

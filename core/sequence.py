@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from .flow import SequenceStart, Usage
+from .flow import Accepted, SequenceStart, Usage
 
 if TYPE_CHECKING:
     from .flow import FinishReason, Request, SamplingParams, TokenIds, TokenLogprob
@@ -36,10 +36,11 @@ class Sequence:
     """
 
     __slots__ = (
-        "arrival", "cut", "deadline", "drafts", "end_ids", "first_token_at", "group", "id",
-        "index", "last_token_at", "max_tokens", "num_cached", "num_computed",
-        "num_computed_ever", "num_preemptions", "num_scheduled", "num_written", "parser",
-        "reason", "seed", "stalled_since", "started_at", "state", "stream", "token_ids",
+        "arrival", "cut", "deadline", "drafts", "end_ids", "first_token_at", "group",
+        "high_water", "id", "index", "last_token_at", "max_tokens", "num_cached",
+        "num_computed", "num_computed_ever", "num_preemptions", "num_recomputed",
+        "num_saved", "num_scheduled", "num_written", "parser", "reason", "seed",
+        "stalled_since", "started_at", "state", "stream", "table", "token_ids",
     )  # fmt: skip
 
     def __init__(self, sequence_id: int, group: Group, index: int, max_tokens: int) -> None:
@@ -61,6 +62,14 @@ class Sequence:
         """Prompt positions taken from the cache at the last start."""
         self.num_computed_ever = 0
         """Positions computed, recomputation included."""
+        self.high_water = 0
+        """Positions that have been in the cache at some time, kept or lost since."""
+        self.num_recomputed = 0
+        """Positions computed although they had been in the cache before."""
+        self.num_saved = 0
+        """Positions kept in host memory since it was swapped out."""
+        self.table: list[int] = []
+        """Its block table; entries past what it holds may be stale."""
         self.num_preemptions = 0
         self.num_written = 0
         """Generated tokens its reader has acknowledged."""
@@ -114,6 +123,30 @@ class Sequence:
         """Whether its reader is past the window: it is not scheduled."""
         window = self.group.request.window
         return window > 0 and self.num_generated - self.num_written >= window
+
+    def computed(self, start: int, num_tokens: int, rejected: int) -> int:
+        """A plan computed positions from ``start`` on; the last ``rejected`` are worthless.
+
+        :return: how many of them had been in the cache before
+        """
+        again = max(min(self.high_water, start + num_tokens) - start, 0)
+        self.num_scheduled -= num_tokens
+        self.num_computed += num_tokens - rejected
+        self.num_computed_ever += num_tokens
+        self.num_recomputed += again
+        self.high_water = max(self.high_water, self.num_computed)
+        self.drafts = ()
+        return again
+
+    def preempted(self, num_saved: int) -> None:
+        """It lost its seat and blocks; ``num_saved`` positions are kept in host memory."""
+        self.state = State.WAITING
+        self.num_computed = 0
+        self.num_saved = num_saved
+        self.drafts = ()
+        self.num_preemptions += 1
+        if not num_saved and not self.index and not self.group.prompt_scored:
+            self.group.prompt_logprobs.clear()  # its prompt is scored from the start again
 
     def start(self) -> SequenceStart:
         """What the executor must know of it."""
@@ -170,6 +203,16 @@ class Group:
     def ended(self) -> bool:
         """Whether every choice has ended."""
         return all(sequence.state is State.ENDED for sequence in self.sequences)
+
+    def accepted(self) -> Accepted:
+        """What its caller is told."""
+        return Accepted(
+            request_id=self.request.id,
+            num_prompt_tokens=len(self.prompt_ids),
+            seed=self.seed,
+            max_tokens=self.max_tokens,
+            prompt_token_ids=self.prompt_ids,
+        )
 
     def usage(self) -> Usage:
         """Token counts so far."""

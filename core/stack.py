@@ -41,6 +41,8 @@ class EngineOptions(Frozen, frozen=True, kw_only=True):
     num_blocks: int = 0
     """KV blocks; 0: as many as ``kv_memory`` holds."""
     kv_memory: str = "1GiB"
+    swap_memory: str = "0"
+    """Host memory for the KV blocks of preempted sequences; 0: they are recomputed."""
     require_row_invariant: bool = False
     """Refuse to start unless every op gives the same bits in any batch (P1)."""
     num_drafts: int = 4
@@ -62,6 +64,10 @@ class EngineOptions(Frozen, frozen=True, kw_only=True):
     def kv_bytes(self) -> int:
         """``kv_memory`` in bytes. :raises StackError: not a size"""
         return parse_size(self.kv_memory, "engine.kv_memory")
+
+    def swap_bytes(self) -> int:
+        """``swap_memory`` in bytes. :raises StackError: not a size"""
+        return parse_size(self.swap_memory, "engine.swap_memory")
 
 
 class Stack(Frozen, frozen=True, kw_only=True):

@@ -20,8 +20,10 @@ class Waiting:
         """Choices accepted or being tokenized that have not started."""
         self.num_tokens = 0
         """Prompt tokens of those, once for each choice."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the load is measured while it is held
         self._sizes: dict[str, tuple[int, int]] = {}
+        self._since: dict[str, float] = {}
+        """When each waiting request arrived, in that order as far as threads allow."""
         self._held: set[str] = set()
 
     @property
@@ -47,8 +49,15 @@ class Waiting:
         with self._lock:
             self._count(request_id, 0, 0)
 
+    def oldest(self) -> float | None:
+        """When the request came that has waited longest; ``None``: nobody waits."""
+        with self._lock:
+            return next(iter(self._since.values()), None)
+
     @contextmanager
-    def asking(self, request_id: str, choices: int, tokens: int) -> Iterator[list[bool]]:
+    def asking(
+        self, request_id: str, choices: int, tokens: int, arrival: float
+    ) -> Iterator[list[bool]]:
         """Hold the lock while admission is asked: two callers can't both see the last
         free place. The request itself is left out of the counts meanwhile, and counted
         when the caller appends ``True`` to the list it gets.
@@ -59,6 +68,8 @@ class Waiting:
             admitted: list[bool] = []
             yield admitted
             self._count(request_id, *((choices, tokens) if admitted else before))
+            if request_id in self._sizes:
+                self._since.setdefault(request_id, arrival)
 
     def _count(self, request_id: str, choices: int, tokens: int) -> None:
         before, size = self._sizes.pop(request_id, (0, 0))
@@ -66,3 +77,5 @@ class Waiting:
         self.num_tokens += choices * tokens - before * size
         if choices:
             self._sizes[request_id] = (choices, tokens)
+        else:
+            self._since.pop(request_id, None)

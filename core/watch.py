@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Sequence as Sequence_
 
-    from .build import StepBuilder
+    from .build import Preemption, StepBuilder
     from .engine import Engine
     from .flow import Refusal, StepPlan, StepResult, Written
     from .hookspecs.observer import Observer
@@ -35,6 +36,10 @@ class Watch:
         self._gauges: tuple[int, int, int] | None = None
         """Running, waiting and used blocks as last told."""
         self._preemptions = 0
+        self._recomputed = 0
+        self._moved: Counter[str] = Counter()
+        """Block operations since the last record, by kind."""
+        self._evicted = 0
 
     def admitted(self, group: Group, now: float) -> None:
         """A request entered the queue."""
@@ -45,10 +50,8 @@ class Watch:
     def planned(self, build: StepBuilder, plan: StepPlan | None) -> None:
         """A step was planned: who starts, who computes what, who waits and why."""
         mark = self.timeline.mark
-        for sequence in build.preempted:
-            self._preemptions += 1
-            by = build.preempted_for.get(sequence.id, "core")
-            mark(sequence.request_id, "preempted", build.now, by=by, how="recompute")
+        for preemption in build.preemptions:
+            self._preempted(preemption, build.now)
         reasons = {number: grant.reason for number, grant in build.denied.items()} | build.waits
         for sequence_id, reason in reasons.items():
             waiting = build.known(sequence_id)
@@ -57,6 +60,7 @@ class Watch:
                 mark(waiting.request_id, "waiting", build.now, reason=reason)
         if plan is None:
             return
+        self._moved.update(op.kind for op in plan.block_ops)
         for start in plan.started:
             begun = build.known(start.sequence_id)
             if begun is not None:
@@ -137,10 +141,35 @@ class Watch:
             num_used_blocks=used,
             num_blocks=engine.allocator.num_blocks,
             num_preemptions=self._preemptions,
+            num_recomputed_tokens=self._recomputed,
+            num_saved_blocks=self._moved["save"],
+            num_loaded_blocks=self._moved["load"],
+            num_evicted_blocks=engine.blocks.num_evicted - self._evicted,
+            num_cached_blocks=engine.blocks.num_cached,
+            oldest_wait=engine.intake.oldest_wait(facts["time"]),
             **facts,
         )
-        self._preemptions = 0
+        self._preemptions = self._recomputed = 0
+        self._moved.clear()
+        self._evicted = engine.blocks.num_evicted
         self._tell(lambda observer: observer.on_step(record))
+
+    def _preempted(self, preemption: Preemption, now: float) -> None:
+        """Why, of whom, by whom, and how."""
+        self._preemptions += 1
+        sequence = preemption.sequence
+        facts = {
+            "by": preemption.by,
+            "how": preemption.how,
+            "reason": preemption.reason,
+            "num_tokens": preemption.num_tokens,
+        }
+        self.timeline.mark(sequence.request_id, "preempted", now, index=sequence.index, **facts)
+        log.info("preempted", request_id=sequence.request_id, index=sequence.index, **facts)
+
+    def recomputed(self, count: int) -> None:
+        """So many positions of a step had been in the cache before."""
+        self._recomputed += count
 
     def ready(self, sequence: Sequence, count: int, now: float) -> None:
         """A step gave a sequence ``count`` tokens."""
@@ -186,6 +215,8 @@ class Watch:
             prefill_computed_tokens=sum(
                 s.num_computed_ever - max(s.num_generated - 1, 0) for s in group.sequences
             ),
+            recomputed_tokens=sum(s.num_recomputed for s in group.sequences),
+            deadline=group.deadline,
             error=group.error[0] if group.error else None,
         )
         self._tell(lambda observer: observer.on_request(record))

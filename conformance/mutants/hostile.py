@@ -1,9 +1,9 @@
 """Schedulers that mean harm. The core must not be hurt: no overcommit, no loss, no hang."""
 
-from typing import Final
+from typing import Final, cast
 
 from enginebay.hookspecs.model import Limits
-from enginebay.hookspecs.scheduler import SequenceView, StepBuilder
+from enginebay.hookspecs.scheduler import How, SequenceView, StepBuilder
 
 HUGE: Final = 10**9
 
@@ -89,7 +89,7 @@ class PreemptsStrangely(PlansNothing):
                 build.preempt(sequence)
                 self.remove(sequence.id)
         for sequence in build.running:
-            build.preempt(sequence, "teleport")
+            build.preempt(sequence, cast("How", "teleport"))
             build.run(sequence)
             build.preempt(sequence)
 

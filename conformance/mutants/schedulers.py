@@ -1,11 +1,11 @@
 """Schedulers with one fault each, on top of the chunked one."""
 
-import heapq
 from typing import Final
 
 from enginebay.hookspecs.model import Limits
 from enginebay.hookspecs.scheduler import SequenceView, StepBuilder
 from enginebay.plugins.schedulers.chunked import Chunked, Options
+from enginebay.plugins.schedulers.queue import WaitingQueue
 
 from .mutant import Mutant
 
@@ -35,46 +35,45 @@ class DropsWhatDoesNotFit(Faulty):
 
     def plan(self, build: StepBuilder) -> None:
         super().plan(build)
-        if self._waiting:
-            self.remove(self._first().id)
+        first = self._queue.first()
+        if first is not None:
+            self.remove(first.id)
 
 
 class StarvesTheNewest(Faulty):
     """The last in the queue waits until another comes."""
 
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._views: dict[int, SequenceView] = {}
+
+    def add(self, sequence: SequenceView) -> None:
+        self._views[sequence.id] = sequence
+        super().add(sequence)
+
     def plan(self, build: StepBuilder) -> None:
-        newest = max(self._waiting, default=None)
-        hidden = None if newest is None else self._waiting.pop(newest)
+        newest = max((number for number in self._views if number in self._queue), default=None)
+        if newest is not None:
+            self._queue.remove(newest)
         super().plan(build)
-        if hidden is not None:
-            self.add(hidden)
+        if newest is not None:
+            self._queue.add(self._views[newest])
 
 
 class LastComeFirstServed(Faulty):
     """The newest goes first, so under load the oldest never does."""
 
-    def add(self, sequence: SequenceView) -> None:
-        self._waiting[sequence.id] = sequence
-        heapq.heappush(self._queue, (-sequence.arrival, -sequence.id))
-
-    def _first(self) -> SequenceView:
-        while -self._queue[0][1] not in self._waiting:
-            heapq.heappop(self._queue)
-        return self._waiting[-self._queue[0][1]]
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._queue = WaitingQueue(lambda s: (-s.arrival, -s.id))
 
 
 class PrefersATenant(Faulty):
     """Tenants are served in the order of their names; the last of them starves."""
 
-    def _first(self) -> SequenceView:
-        first = min(self._waiting.values(), key=lambda s: (s.tenant != "many", s.arrival, s.id))
-        self._queue = [place for place in self._queue if place[1] != first.id]
-        self._queue.insert(0, (first.arrival, first.id))
-        return first
-
-    def plan(self, build: StepBuilder) -> None:
-        super().plan(build)
-        heapq.heapify(self._queue)
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._queue = WaitingQueue(lambda s: (s.tenant != "many", s.arrival, s.id))
 
 
 class ForgetsToRemove(Faulty):
@@ -96,13 +95,13 @@ class WaitsForABatch(Faulty):
     """Nothing starts until four wait."""
 
     def plan(self, build: StepBuilder) -> None:
-        if len(self._waiting) < 4 and not build.running:
+        if len(self._queue) < 4 and not build.running:
             return
         super().plan(build)
 
 
 class CountsThePast(Faulty):
-    """``num_waiting`` counts every sequence that ever waited."""
+    """``num_waiting`` counts one that left long ago."""
 
     def num_waiting(self) -> int:
         return len(self._queue) + 1
@@ -111,17 +110,38 @@ class CountsThePast(Faulty):
 class ScansTheQueue(Faulty):
     """Looks at everybody who waits, every step."""
 
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.views: dict[int, SequenceView] = {}
+
+    def add(self, sequence: SequenceView) -> None:
+        self.views[sequence.id] = sequence
+        super().add(sequence)
+
     def plan(self, build: StepBuilder) -> None:
-        sum(sequence.num_tokens for sequence in self._waiting.values())
+        sum(sequence.num_tokens for sequence in self.views.values())
         super().plan(build)
+
+    def remove(self, sequence_id: int) -> None:
+        self.views.pop(sequence_id, None)
+        super().remove(sequence_id)
 
 
 class ScansToRemove(Faulty):
     """Looks through the queue for whoever leaves."""
 
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.views: list[SequenceView] = []
+
+    def add(self, sequence: SequenceView) -> None:
+        self.views.append(sequence)
+        super().add(sequence)
+
     def remove(self, sequence_id: int) -> None:
-        for sequence in list(self._waiting.values()):
+        for sequence in list(self.views):
             if sequence.id == sequence_id:
+                self.views.remove(sequence)
                 super().remove(sequence_id)
 
 

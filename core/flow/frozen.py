@@ -6,8 +6,11 @@ import msgspec
 
 TokenIds = tuple[int, ...]
 
-FinishReason = Literal["stop", "length", "capacity", "cancelled", "slow_reader", "error"]
-"""Why a choice ended. ``capacity``: the KV pool cannot hold it even alone."""
+FinishReason = Literal[
+    "stop", "length", "capacity", "deadline", "cancelled", "slow_reader", "error"
+]
+"""Why a choice ended. ``capacity``: the KV pool cannot hold it even alone.
+``deadline``: the moment passed after which its answer is worthless."""
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

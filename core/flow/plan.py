@@ -8,7 +8,11 @@ from .request import SamplingParams
 
 
 class BlockOp(Frozen, frozen=True, kw_only=True):
-    """KV bytes to move before the step's first write."""
+    """KV bytes to move before the step's first write, in the order of the plan.
+
+    ``copy``: block to block; ``save``: block to host slot; ``load``: host slot to block.
+    A loaded slot is free: a later operation may save into it.
+    """
 
     kind: Literal["copy", "save", "load"]
     source: int

@@ -111,6 +111,8 @@ class Request(Frozen, frozen=True, kw_only=True):
     0: no bound (a reader in the same process)."""
     arrival: float | None = None
     """When the transport read it; ``None``: now."""
+    attempt: int = 0
+    """How often the caller has tried before, as far as its transport knows."""
 
 
 class EncodedPrompt(Frozen, frozen=True, kw_only=True):

@@ -19,6 +19,10 @@ class Ask(Frozen, frozen=True, kw_only=True):
     arrival: float
     deadline: float | None = None
     priority: int = 0
+    attempt: int = 0
+    """How often the caller has tried before, as far as its transport knows."""
+    prompt_chars: int = 0
+    """Characters of the prompt's text as it came; 4 for each token given as an id."""
     num_prompt_tokens: int | None = None
     """``None`` at the door, where nothing is tokenized yet."""
     max_tokens: int | None = None
@@ -38,7 +42,16 @@ class Load(Frozen, frozen=True, kw_only=True):
     num_free_blocks: int
     num_blocks: int
     requests_per_second: float
-    """Finished lately; 0 when unknown. For ``retry_after``."""
+    """Finished lately, in the time that the engine was busy; 0 when unknown. For
+    ``retry_after``."""
+    num_seats: int = 0
+    """Sequences that may run at a time."""
+    oldest_wait: float = 0.0
+    """Seconds that the request which has waited longest has waited."""
+    prompt_tokens_per_second: float = 0.0
+    """Computed lately, in the time that the engine was busy; 0 when unknown."""
+    generated_tokens_per_second: float = 0.0
+    """Likewise."""
 
 
 class Admission(Protocol):

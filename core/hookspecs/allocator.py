@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..flow import BlockOp, Frozen, TokenIds
 from .markers import hookspec
@@ -17,7 +17,10 @@ class Match(Frozen, frozen=True, kw_only=True):
 
 
 class Reservation(Frozen, frozen=True, kw_only=True):
-    """A sequence's block table, from entry ``first`` on, is now ``block_ids``."""
+    """A sequence's block table, from entry ``first`` on, is now ``block_ids``.
+
+    The table covers at least the positions asked for; it may be longer.
+    """
 
     first: int = 0
     block_ids: TokenIds = ()
@@ -61,11 +64,13 @@ class Allocator(Protocol):
         """Share the parent's first ``num_tokens`` positions with a new sequence.
 
         Full blocks are shared, and so is a partly filled last one, until a
-        ``reserve`` of either sequence would write it.
+        ``reserve`` of either sequence would write it. An allocator that can't share
+        answers with fewer positions, or none.
         """
 
     def trim(self, sequence_id: int, num_tokens: int) -> None:
-        """Give back the blocks past position ``num_tokens - 1`` (rejected drafts)."""
+        """Positions from ``num_tokens`` on are worthless (rejected drafts): blocks past
+        them may be given back."""
 
     def publish(self, sequence_id: int, token_ids: Sequence[int], num_tokens: int) -> None:
         """Tell that the first ``num_tokens`` of ``token_ids`` are committed: only their
@@ -82,6 +87,26 @@ class Allocator(Protocol):
         """Raise ``IntegrityError`` on a leak, double use or wrong count."""
 
 
+@runtime_checkable
+class PrefixCaching(Protocol):
+    """Optional: an allocator that keeps published blocks for others to find."""
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks that nobody holds and that could still be found."""
+
+    @property
+    def num_evicted(self) -> int:
+        """Cached blocks given to somebody else, since the start."""
+
+    def pending(self, sequence_id: int, identity: bytes, token_ids: TokenIds) -> int:
+        """Positions of a new sequence's prefix, past those that ``match`` would find now,
+        that running sequences hold blocks for and are expected to publish; 0: none.
+
+        Asked before ``match``; a sequence with some waits instead of computing them too.
+        """
+
+
 @dataclass(frozen=True)
 class AllocatorContext:
     """What an allocator is built with."""
@@ -89,6 +114,8 @@ class AllocatorContext:
     num_blocks: int
     block_size: int
     """Tokens a block."""
+    max_model_len: int = 0
+    """Positions of the longest sequence; 0: as many as the pool holds."""
 
 
 @hookspec(firstresult=True)

@@ -40,6 +40,10 @@ class Snapshot(Frozen, frozen=True, kw_only=True):
     """Prometheus text format, empty without a metrics observer."""
     timeline: tuple[dict[str, Any], ...] = ()
     """Only when asked for by request id."""
+    tenant: str = ""
+    """Whose request it is; only when asked for by request id."""
+    ledger: dict[str, Any] = {}
+    """Memory by owner, see ``enginebay.ledger``."""
 
 
 class EngineClient(Protocol):

@@ -1,7 +1,7 @@
 """Executor: runs plans on hardware. Several may be in flight."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..flow import StepPlan, StepResult
 from .markers import hookspec
@@ -45,6 +45,19 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class Swapping(Protocol):
+    """Optional: an executor that can keep KV blocks in host memory."""
+
+    @property
+    def num_swap_blocks(self) -> int:
+        """Host slots, each for one KV block."""
+
+    @property
+    def swap_seconds(self) -> float:
+        """Seconds to save one block and load it again, as measured at the start."""
+
+
 @dataclass(frozen=True)
 class ExecutorContext:
     """What an executor is built with."""
@@ -61,6 +74,8 @@ class ExecutorContext:
     dtype: str
     device: str
     threads: int
+    swap_bytes: int = 0
+    """Host memory for swapped-out KV blocks."""
 
 
 @hookspec(firstresult=True)

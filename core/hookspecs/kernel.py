@@ -18,7 +18,7 @@ stand beside it, wherever it stands and however the rows are split over steps.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..flow import BlockOp, Frozen, TokenIds
 from .markers import hookspec
@@ -73,7 +73,8 @@ class KVStore(Protocol):
         """Copy device block ``source`` to host slot ``target``."""
 
     def load(self, ops: Sequence[BlockOp]) -> None:
-        """Copy host slot ``source`` to device block ``target``."""
+        """Copy host slot ``source`` to device block ``target``. The slot's content is
+        worthless afterwards."""
 
     def export(self, block_ids: TokenIds) -> bytes:
         """The bytes of blocks in a layout-independent order: layer, block, K then V,
@@ -81,6 +82,15 @@ class KVStore(Protocol):
 
     def import_(self, block_ids: TokenIds, data: bytes) -> None:
         """The reverse of ``export``."""
+
+
+@runtime_checkable
+class HostSlots(Protocol):
+    """Optional, of a KV store: host memory that is there before it is needed."""
+
+    def reserve_host(self, num_slots: int) -> None:
+        """Make slots ``0 .. num_slots - 1``, pinned where the device copies by DMA. A
+        store without this makes a slot when it is first saved to."""
 
 
 class Attention(Protocol):

@@ -27,6 +27,8 @@ class Limits(Frozen, frozen=True, kw_only=True):
     block_size: int
     num_blocks: int
     vocab_size: int = 0
+    num_swap_blocks: int = 0
+    """KV blocks that host memory holds for preempted sequences."""
 
 
 class RopeSpec(Frozen, frozen=True, kw_only=True):

@@ -28,6 +28,18 @@ class StepRecord(Frozen, frozen=True, kw_only=True):
     num_used_blocks: int
     num_blocks: int
     num_preemptions: int = 0
+    num_recomputed_tokens: int = 0
+    """Positions computed that had been computed before and were lost."""
+    num_saved_blocks: int = 0
+    """KV blocks copied to host memory."""
+    num_loaded_blocks: int = 0
+    """KV blocks copied back."""
+    num_evicted_blocks: int = 0
+    """Cached blocks given to somebody else."""
+    num_cached_blocks: int = 0
+    """Blocks that nobody holds and that could still be found."""
+    oldest_wait: float = 0.0
+    """Seconds that the request which has waited longest has waited."""
     token_intervals: tuple[float, ...] = ()
     """Seconds since the previous token, for each sequence that got one (not its first)."""
     first_token_delays: tuple[float, ...] = ()
@@ -49,6 +61,11 @@ class RequestRecord(Frozen, frozen=True, kw_only=True):
     first_token: float | None
     finished: float
     prefill_computed_tokens: int = 0
+    recomputed_tokens: int = 0
+    """Positions computed again after a preemption."""
+    deadline: float | None = None
+    """On the engine's clock; missed when a choice ended with reason ``deadline`` or
+    ``finished`` is later."""
     error: str | None = None
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..flow import Frozen
 from .markers import hookspec
@@ -47,7 +47,37 @@ class SequenceView(Protocol):
         """Tokens to generate at most."""
 
     @property
+    def num_generated(self) -> int:
+        """Tokens generated so far."""
+
+    @property
+    def num_saved(self) -> int:
+        """Positions kept in host memory since it was swapped out; they come back, at the
+        price of a copy, when it is started again."""
+
+    @property
     def num_preemptions(self) -> int: ...
+
+
+How = Literal["recompute", "swap", "cheapest"]
+"""What becomes of a victim's cached positions. ``recompute``: they are dropped and
+computed again. ``swap``: they are kept in host memory; where that has no room, they are
+dropped. ``cheapest``: whatever ``PreemptionCost`` says costs less."""
+
+
+class PreemptionCost(Frozen, frozen=True, kw_only=True):
+    """What it would cost to bring a victim back to where it is; estimates."""
+
+    recompute_seconds: float
+    """Computing its positions again, at the pace of late; 0 while that is unknown."""
+    swap_seconds: float | None = None
+    """Copying them out and in again; ``None``: host memory has no room for them."""
+
+    @property
+    def cheapest(self) -> How:
+        """``swap`` or ``recompute``."""
+        cheap = self.swap_seconds is not None and self.swap_seconds < self.recompute_seconds
+        return "swap" if cheap else "recompute"
 
 
 class Grant(Frozen, frozen=True, kw_only=True):
@@ -56,7 +86,9 @@ class Grant(Frozen, frozen=True, kw_only=True):
     num_tokens: int = 0
     reason: str = ""
     """Empty when granted; else ``tokens``, ``seats``, ``blocks``, ``stalled``,
-    ``scheduled`` (already in this step), ``done`` (nothing to compute)."""
+    ``scheduled`` (already in this step), ``done`` (nothing to compute), or ``prefix``:
+    a running sequence is computing a prefix that this one begins with and will find
+    cached soon. ``prefix`` concerns this sequence alone; the next one may be tried."""
     missing: int = 0
     """Blocks short, when the reason is ``blocks``."""
 
@@ -80,6 +112,11 @@ class StepBuilder(Protocol):
         """Started sequences that can run now, oldest start first."""
 
     @property
+    def stalled(self) -> Sequence[SequenceView]:
+        """Started sequences whose readers are behind, oldest start first. They hold
+        blocks and can't run: the first that should give way."""
+
+    @property
     def tokens_left(self) -> int: ...
     @property
     def seats_left(self) -> int: ...
@@ -100,10 +137,16 @@ class StepBuilder(Protocol):
     def run(self, sequence: SequenceView, num_tokens: int | None = None) -> Grant:
         """Schedule more tokens of a running sequence; once a step each."""
 
-    def preempt(self, victim: SequenceView, how: str = "recompute") -> bool:
+    def cost(self, victim: SequenceView) -> PreemptionCost:
+        """What preempting a running sequence would cost."""
+
+    def preempt(self, victim: SequenceView, how: How = "cheapest", reason: str = "") -> bool:
         """Take seat and blocks from a running sequence not scheduled in this step.
 
         It comes back through ``Scheduler.add``. False: it can't be preempted now.
+
+        :param reason: why, for its timeline; empty: ``blocks`` when the last denial was
+            for want of blocks, else ``policy``
         """
 
     def wait(self, sequence: SequenceView, reason: str) -> None:

@@ -1,17 +1,22 @@
 """The local executor: one model on one device of this process."""
 
+import time
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from enginebay import hookimpl
 from enginebay.errors import CapacityError
-from enginebay.flow import SamplingParams, SequenceStart, Span, StepPlan, StepResult
+from enginebay.flow import BlockOp, SamplingParams, SequenceStart, Span, StepPlan, StepResult
 from enginebay.hookspecs.executor import Executor, ExecutorContext, Handle
+from enginebay.hookspecs.kernel import HostSlots
 from enginebay.runner import Runner
 from enginebay.weights import attention_signature, kv_spec, load_decoder
 
 CONTRACT = (1, 0)
+_MEASURED: Final = 8
+"""Blocks saved and loaded to measure what swapping costs."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +67,8 @@ class Local:
                 "can't be allocated; lower engine.num_blocks or engine.kv_memory"
             )
             raise CapacityError(msg) from error
+        self.num_swap_blocks = context.swap_bytes // self.attention.bytes_per_block
+        self.swap_seconds: float = self._reserve_swap()
         self.runner = Runner(
             decoder=self.decoder,
             attention=self.attention,
@@ -118,6 +125,27 @@ class Local:
     def close(self) -> None:
         """Drop the model."""
         self.runner.rows.clear()
+
+    def _reserve_swap(self) -> float:
+        """Make the host slots. :return: seconds to save one block and load it again"""
+        store = self.attention.store
+        if not self.num_swap_blocks:
+            return 0.0
+        if isinstance(store, HostSlots):
+            try:
+                store.reserve_host(self.num_swap_blocks)
+            except (MemoryError, RuntimeError) as error:
+                msg = (
+                    f"load: {self.num_swap_blocks} host slots for swapped KV blocks can't be "
+                    "allocated; lower engine.swap_memory"
+                )
+                raise CapacityError(msg) from error
+        began = time.perf_counter()
+        for slot in range(min(_MEASURED, self.num_swap_blocks)):
+            store.save((BlockOp(kind="save", source=0, target=slot),))
+            store.load((BlockOp(kind="load", source=slot, target=0),))
+        measured: int = min(_MEASURED, self.num_swap_blocks)
+        return (time.perf_counter() - began) / measured
 
     def _pool(self) -> int:
         limits, context = self._context.limits, self._context

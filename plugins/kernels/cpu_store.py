@@ -51,14 +51,22 @@ class CpuStore:
             self.keys[:, op.target] = self.keys[:, op.source]
             self.values[:, op.target] = self.values[:, op.source]
 
+    def reserve_host(self, num_slots: int) -> None:
+        """Make slots ``0 .. num_slots - 1``."""
+        keys = torch.zeros((num_slots, *self.keys[:, 0].shape))
+        values = torch.zeros((num_slots, *self.values[:, 0].shape))
+        self.saved = dict(enumerate(zip(keys, values, strict=True)))
+
     def save(self, ops: Sequence[BlockOp]) -> None:
         """Copy pool block ``source`` to host slot ``target``, made when it is new."""
         for op in ops:
             self._check(op.source)
-            self.saved[op.target] = (
-                self.keys[:, op.source].clone(),
-                self.values[:, op.source].clone(),
-            )
+            keys, values = self.keys[:, op.source], self.values[:, op.source]
+            if op.target in self.saved:
+                self.saved[op.target][0].copy_(keys)
+                self.saved[op.target][1].copy_(values)
+            else:
+                self.saved[op.target] = (keys.clone(), values.clone())
 
     def load(self, ops: Sequence[BlockOp]) -> None:
         """Copy host slot ``source`` to pool block ``target``.

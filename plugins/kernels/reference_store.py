@@ -49,10 +49,21 @@ class ReferenceStore:
         for op in ops:
             self.data[:, :, op.target] = self.data[:, :, op.source]
 
+    def reserve_host(self, num_slots: int) -> None:
+        """Make slots, pinned where the device is another memory."""
+        shape = (num_slots, *self.data[:, :, 0].shape)
+        pinned = self.data.device.type != "cpu"
+        slots = torch.zeros(shape, dtype=self.data.dtype, pin_memory=pinned)
+        self.host = dict(enumerate(slots))
+
     def save(self, ops: Sequence[BlockOp]) -> None:
-        """Copy device block ``source`` to host slot ``target``."""
+        """Copy device block ``source`` to host slot ``target``, made when it is new."""
         for op in ops:
-            self.host[op.target] = self.data[:, :, op.source].cpu().clone()
+            block = self.data[:, :, op.source]
+            if op.target in self.host:
+                self.host[op.target].copy_(block)
+            else:
+                self.host[op.target] = block.cpu().clone()
 
     def load(self, ops: Sequence[BlockOp]) -> None:
         """Copy host slot ``source`` to device block ``target``; the slot stays filled."""

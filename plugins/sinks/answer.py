@@ -16,6 +16,7 @@ FINISH_REASONS: Final = {
     "stop": "stop",
     "length": "length",
     "capacity": "length",
+    "deadline": "abort",
     "cancelled": "abort",
     "slow_reader": "abort",
     "error": "abort",

@@ -80,7 +80,7 @@ class SseSink:
     def _finish(self, event: ChoiceFinished) -> None:
         choice = self._answer.choice(event)
         choice.finish = event
-        if event.reason in ("stop", "length", "capacity"):
+        if event.reason in ("stop", "length", "capacity", "deadline"):
             self._open(choice)
             self._add(self._shape.finished(choice, event))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from enginebay.blocks import Blocks
 from enginebay.build import StepBuilder
 from enginebay.conformance.mutants.caching import Caching
 from enginebay.conformance.traffic import request_of
@@ -9,6 +10,7 @@ from enginebay.conformance.worlds import limits_of
 from enginebay.flow import SamplingParams
 from enginebay.plugins.allocators.paged import Paged
 from enginebay.sequence import Group, Sequence, State
+from enginebay.swap import SwapSpace
 
 
 class Engine:
@@ -17,7 +19,16 @@ class Engine:
     def __init__(self, allocator=Paged, **limits):
         self.limits = limits_of(**limits)
         self.allocator = allocator(self.limits.num_blocks, self.limits.block_size)
-        self.seats, self.known, self.steps = {}, {}, 0
+        self.swap = SwapSpace(self.limits.num_swap_blocks, self.limits.block_size)
+        self.blocks = Blocks(
+            self.allocator, self.swap, block_size=self.limits.block_size, swap_seconds=0.001
+        )
+        self.sequences = self.known = {}
+        self.seats, self.steps = {}, 0
+
+    def take_debts(self):
+        """Nothing is owed to the executor, as a roster says it."""
+        return [], []
 
     def sequence(self, num_prompt, n=1, window=0, **sampling):
         """Waiting choices of a new request; the first, or all of several."""
@@ -35,7 +46,7 @@ class Engine:
     def build(self):
         """A new step's builder."""
         self.steps += 1
-        return StepBuilder(self.steps, 0.5, self.limits, self.allocator, self.seats, self.known)
+        return StepBuilder(self.steps, 0.5, self.limits, self.blocks, self)
 
     def commit(self, *sequences, token=7):
         """What was scheduled is computed; a finished prompt draws one token."""
@@ -172,7 +183,7 @@ def test_preempting_gives_everything_back():
     build = engine.build()
     assert not build.preempt(victim), "it is in a plan under way"
     engine.commit(victim)
-    assert not build.preempt(victim, how="swap")
+    assert not build.preempt(victim, how="teleport")
     assert build.start(next_one).reason == "seats"
     assert build.preempt(victim)
     assert not build.preempt(victim)
@@ -180,7 +191,7 @@ def test_preempting_gives_everything_back():
     plan = build.plan()
     assert plan.removed == (victim.id,)
     assert (victim.num_computed, victim.num_preemptions) == (0, 1)
-    assert build.preempted == [victim]
+    assert [p.sequence for p in build.preemptions] == [victim]
     assert victim.num_tokens == 9, "what was generated is kept"
 
 

@@ -1,11 +1,8 @@
 """The default policy: first come first served, prompts in pieces, the youngest gives way."""
 
-import pytest
-
 from enginebay.conformance.harness import Harness
 from enginebay.conformance.traffic import request_of
 from enginebay.conformance.worlds import limits_of, require_all_well
-from enginebay.errors import IntegrityError
 from enginebay.plugins.schedulers.chunked import Chunked, Options
 
 
@@ -104,11 +101,3 @@ def test_the_youngest_gives_way_and_comes_back_before_later_ones():
     assert preemptions == [0, 0, 1, 0]
     prompts = [name for plan in harness.plans for name, count in plan if count > 1]
     assert prompts == ["old", "middle", "young", "young", "late"]
-
-
-def test_integrity_sees_a_lost_sequence():
-    """A waiting sequence without a place in the queue would never start."""
-    scheduler = Chunked(Options(), limits_of())
-    scheduler._waiting[7] = object()
-    with pytest.raises(IntegrityError, match=r"\[7\]"):
-        scheduler.check_integrity()

@@ -1,0 +1,121 @@
+"""KV memory of sequences: the allocator, the swap space, and what moving bytes costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .hookspecs.allocator import Match, PrefixCaching, Reservation, Shortfall
+from .hookspecs.scheduler import PreemptionCost
+from .sequence import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .flow import BlockOp
+    from .hookspecs.allocator import Allocator
+    from .hookspecs.scheduler import How
+    from .sequence import Sequence
+    from .swap import SwapSpace
+
+
+class Blocks:
+    """What sequences hold, lose and find again. Owned by the step thread."""
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        swap: SwapSpace,
+        *,
+        block_size: int,
+        swap_seconds: float = 0.0,
+        pace: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """:param swap_seconds: to save one block and load it again
+        :param pace: seconds to compute one position, 0 when unknown
+        """
+        self.allocator = allocator
+        self.swap = swap
+        self._caching = allocator if isinstance(allocator, PrefixCaching) else None
+        self._block_size = block_size
+        self._swap_seconds = swap_seconds
+        self._pace = pace
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks that nobody holds and that could still be found."""
+        return self._caching.num_cached if self._caching else 0
+
+    @property
+    def num_evicted(self) -> int:
+        """Cached blocks given to somebody else, since the start."""
+        return self._caching.num_evicted if self._caching else 0
+
+    def awaits_prefix(self, sequence: Sequence) -> bool:
+        """Whether running sequences are computing a prefix that this one begins with."""
+        if self._caching is None or not _may_reuse(sequence):
+            return False
+        if self.swap.num_saved(sequence.id) or _forkable(sequence):
+            return False
+        tokens = tuple(sequence.token_ids)
+        return self._caching.pending(sequence.id, sequence.group.identity, tokens) > 0
+
+    def find(self, sequence: Sequence) -> Match:
+        """Positions of a sequence about to start that need not be computed, with the
+        blocks that hold them: forked from its request's first choice, or cached."""
+        if not _may_reuse(sequence):
+            return Match()
+        if _forkable(sequence):
+            first = sequence.group.sequences[0]
+            return self.allocator.fork(first.id, sequence.id, sequence.num_prompt - 1)
+        tokens = tuple(sequence.token_ids)
+        return self.allocator.match(sequence.id, sequence.group.identity, tokens)
+
+    def grow(self, sequence: Sequence, start: int, end: int) -> Reservation | Shortfall:
+        """Make positions ``start .. end - 1`` writable."""
+        answer = self.allocator.reserve(sequence.id, start, end)
+        if isinstance(answer, Reservation):
+            sequence.table[answer.first :] = answer.block_ids
+        return answer
+
+    def restore(self, sequence: Sequence, start: int) -> list[BlockOp]:
+        """Bring back what was swapped out, from position ``start`` on."""
+        if not self.swap.num_saved(sequence.id):
+            return []
+        return self.swap.load(sequence.id, sequence.table, start)
+
+    def cost(self, sequence: Sequence) -> PreemptionCost:
+        """What it would cost to bring a running sequence back to where it is."""
+        count = sequence.num_computed
+        roomy = self.swap.has_room(count)
+        seconds = -(-count // self._block_size) * self._swap_seconds
+        return PreemptionCost(
+            recompute_seconds=count * self._pace(), swap_seconds=seconds if roomy else None
+        )
+
+    def vacate(self, sequence: Sequence, how: How) -> tuple[How, list[BlockOp]]:
+        """Take a preempted sequence's blocks. :return: how it was done, and what to move"""
+        if how == "cheapest":
+            how = self.cost(sequence).cheapest
+        ops: list[BlockOp] = []
+        if how == "swap" and self.swap.has_room(sequence.num_computed):
+            ops = self.swap.save(sequence.id, sequence.table, sequence.num_computed)
+        self.allocator.free(sequence.id)
+        sequence.table = []
+        return ("swap" if ops else "recompute"), ops
+
+    def release(self, sequence_id: int) -> None:
+        """A sequence left."""
+        self.allocator.free(sequence_id)
+        self.swap.drop(sequence_id)
+
+
+def _may_reuse(sequence: Sequence) -> bool:
+    """A prompt whose tokens are to be scored is computed whole."""
+    return sequence.sampling.prompt_logprobs is None
+
+
+def _forkable(sequence: Sequence) -> bool:
+    """Whether its request's first choice holds the whole prompt's positions but one."""
+    first, shared = sequence.group.sequences[0], sequence.num_prompt - 1
+    fresh = first is not sequence and sequence.num_generated == 0 and shared > 0
+    return fresh and first.state is State.RUNNING and first.num_computed >= shared

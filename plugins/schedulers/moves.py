@@ -1,0 +1,103 @@
+"""The moves that policies are made of: advance what runs, start what waits.
+
+A policy is an order of these with its own queue, its own victims and its own bounds.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from enginebay.hookspecs.model import Limits
+from enginebay.hookspecs.scheduler import Grant, How, SequenceView, StepBuilder
+
+from .queue import WaitingQueue
+
+MAX_ASIDE: Final = 16
+"""Sequences that wait for a prefix which a step looks past, so that its cost is bounded."""
+
+Granted = Callable[[SequenceView, Grant], None]
+
+
+def nobody(sequence: SequenceView, grant: Grant) -> None:
+    """For policies that keep no accounts."""
+
+
+def advance(
+    build: StepBuilder,
+    running: Iterable[SequenceView],
+    max_tokens: int | None = None,
+    how: How = "cheapest",
+    victims: Sequence[SequenceView] | None = None,
+    granted: Granted = nobody,
+) -> bool:
+    """Run sequences in order. When blocks are short, others give way: stalled ones, then
+    ``victims`` from the end (the running ones themselves by default).
+
+    :param max_tokens: of one sequence in this step
+    :return: whether blocks are short: nobody new should be started
+    """
+    running = list(running)
+    rest = dict.fromkeys(s.id for s in running)
+    able = [*(running if victims is None else victims)]
+    able += build.stalled
+    short = False
+    for sequence in running:
+        if sequence.id not in rest:
+            continue  # it gave way to one before it
+        del rest[sequence.id]
+        grant = build.run(sequence, max_tokens)
+        short = short or grant.reason == "blocks"
+        while grant.reason == "blocks" and (victim := _victim(build, able, sequence, how)):
+            rest.pop(victim.id, None)
+            grant = build.run(sequence, max_tokens)
+        if grant:
+            granted(sequence, grant)
+        elif grant.reason in ("blocks", "tokens"):
+            break
+    return short
+
+
+def start(
+    build: StepBuilder,
+    queue: WaitingQueue,
+    limits: Limits,
+    max_tokens: int | None = None,
+    granted: Granted = nobody,
+) -> None:
+    """Start waiting sequences in order, until one can't be.
+
+    One that waits for a prefix which another is computing is passed over. One whose
+    known tokens don't fit into the free blocks waits, unless nothing runs: started, it
+    would only push somebody out.
+    """
+    aside: list[SequenceView] = []
+    while (sequence := queue.first()) is not None:
+        if not _fits(build, sequence, limits):
+            build.wait(sequence, "blocks")
+            break
+        grant = build.start(sequence, max_tokens)
+        if not grant and (grant.reason != "prefix" or len(aside) == MAX_ASIDE):
+            break
+        queue.remove(sequence.id)
+        if grant:
+            granted(sequence, grant)
+        else:
+            aside.append(sequence)
+    for sequence in aside:
+        queue.add(sequence)
+
+
+def _victim(
+    build: StepBuilder, able: list[SequenceView], sequence: SequenceView, how: How
+) -> SequenceView | None:
+    """Preempt the last that can be; never ``sequence`` itself while others are left."""
+    while able:
+        victim = able.pop()
+        if victim.id != sequence.id and build.preempt(victim, how):
+            return victim
+    return None
+
+
+def _fits(build: StepBuilder, sequence: SequenceView, limits: Limits) -> bool:
+    """Blocks for all known tokens are free, or nobody runs."""
+    needed = -(-sequence.num_tokens // limits.block_size)
+    return build.seats_left == limits.max_sequences or build.blocks_left >= needed
