@@ -94,7 +94,7 @@ def test_every_plugin_is_told_with_its_options(family, name, module):
 def test_files_that_a_page_names_exist(page):
     """A moved file takes its mentions along."""
     text = page.read_text()
-    roots = "core|plugins|conformance|tests|docs|examples|benchmarks"
+    roots = "core|plugins|conformance|simulation|tests|docs|examples|benchmarks"
     named = re.findall(rf"`((?:{roots})/[\w./-]*)`", text)
     linked = [f"docs/{name}" for name in re.findall(r"\]\(([\w-]+\.md)\)", text)]
     assert [name for name in (*named, *linked) if not (ROOT / name).exists()] == []

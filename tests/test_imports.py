@@ -81,7 +81,7 @@ def test_the_core_imports_no_plugin(path):
     assert named + relative == []
 
 
-@pytest.mark.parametrize("path", files("conformance"))
+@pytest.mark.parametrize("path", [*files("conformance"), *files("simulation")])
 def test_the_suite_needs_no_test_framework(path):
     """Anyone runs it against their plugin, with or without pytest."""
     tree = ast.parse(path.read_text())

@@ -20,6 +20,7 @@ FOLDERS = {
     "enginebay": "core",
     "enginebay.plugins": "plugins",
     "enginebay.conformance": "conformance",
+    "enginebay.simulation": "simulation",
 }
 GROUPS = PYPROJECT["project"]["entry-points"]
 PLUGINS = [

@@ -1,0 +1,1 @@
+"""Simulation: real schedulers, allocators and admission on imagined hardware and time."""
