@@ -101,7 +101,7 @@ class Intake:
         arrival = self._clock() if request.arrival is None else request.arrival
         sampling = self._checked(request)
         self._waiting.hold(request.id)
-        self.timeline.mark(request.id, "accepted", arrival)
+        self.timeline.mark(request.id, "accepted", arrival, tenant=request.tenant)
         try:
             self._ask(self.door, request, sampling, arrival, None)
             encoded = self._encode(request)

@@ -46,7 +46,7 @@ class Inproc:
     def snapshot(self, request_id: str | None = None) -> Snapshot:
         """Counts as they stand; they may change while they are read."""
         engine = self._engine
-        timeline = engine.watch.timeline
+        events = engine.watch.timeline.of(request_id) if request_id is not None else ()
         return Snapshot(
             num_running=len(engine.roster.seats),
             num_waiting=engine.intake.num_waiting,
@@ -54,7 +54,8 @@ class Inproc:
             num_blocks=engine.allocator.num_blocks,
             info=engine.info,
             metrics=engine.watch.render() if request_id is None else "",
-            timeline=timeline.of(request_id) if request_id is not None else (),
+            timeline=events,
+            tenant=events[0].get("tenant", "") if events else "",
         )
 
     def health(self) -> Health:
