@@ -10,7 +10,7 @@ Intake, roster, builder, rescue and commit are the engine's own; the executor is
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from enginebay.admission import AdmissionChain
@@ -43,7 +43,7 @@ from .clocks import Clock, VirtualClock
 from .hash_model import HashModel, step_seconds
 from .number_text import NoTransforms, NumberText
 from .plan_audit import PlanAudit
-from .traffic import EOS_ID, VOCAB_SIZE, Arrival, Happening
+from .traffic import EOS_ID, VOCAB_SIZE, Happening, Leaving, Writing
 
 if TYPE_CHECKING:
     from enginebay.sampling import Chain
@@ -72,7 +72,10 @@ class Harness:
         observers: Sequence[tuple[str, Observer]] = (),
         drafter: Drafter | None = None,
         num_drafts: int = 4,
+        timeline: Timeline | None = None,
+        lengths: Mapping[str, int] | None = None,
     ) -> None:
+        """:param lengths: see ``HashModel``"""
         self.limits = limits
         self.clock: Clock = clock or VirtualClock()
         self.audit = PlanAudit(limits)
@@ -90,8 +93,10 @@ class Harness:
             cost=cost,
             audit=self.audit,
             verify=verify,
+            lengths=lengths,
         )
-        text, timeline = NumberText(VOCAB_SIZE), Timeline(capacity_requests=4096)
+        text = NumberText(VOCAB_SIZE)
+        timeline = Timeline(capacity_requests=4096) if timeline is None else timeline
         self.meter = Meter()
         watch = Watch(observers, timeline)
         self.intake = Intake(
@@ -172,17 +177,20 @@ class Harness:
         happenings: Iterable[Happening] = (),
         *,
         each_turn: Callable[[], None] = lambda: None,
+        refused: Callable[[Request, EnginebayError], None] | None = None,
         max_turns: int = MAX_TURNS,
     ) -> None:
         """Let things happen at their times and step until everything has ended.
 
         :param each_turn: called after every turn, to look at the engine
+        :param refused: called with a request that was turned away; ``None``: its error is
+            raised
         :raises Broken: it does not end within ``max_turns``
         """
         coming = deque(sorted(happenings, key=lambda happening: happening.time))
         for _ in range(max_turns):
             while coming and coming[0].time <= self.clock():
-                self._happen(coming.popleft())
+                self._happen(coming.popleft(), refused)
             if not (coming or self.engine.busy):
                 return
             computing = self.turn()
@@ -198,11 +206,20 @@ class Harness:
         """Step until every request has ended."""
         self.play(max_turns=max_turns)
 
-    def _happen(self, happening: Happening) -> None:
-        if isinstance(happening, Arrival):
-            self.submit(happening.request)
-        else:
+    def _happen(
+        self, happening: Happening, refused: Callable[[Request, EnginebayError], None] | None
+    ) -> None:
+        if isinstance(happening, Leaving):
             self.cancel(happening.request_id, happening.reason)
+        elif isinstance(happening, Writing):
+            self.write(happening.request_id, happening.num_tokens, happening.index)
+        else:
+            try:
+                self.submit(happening.request)
+            except EnginebayError as error:
+                if refused is None:
+                    raise
+                refused(happening.request, error)
 
     def _refused(self, watch: Watch) -> Callable[[Refusal], None]:
         """Keeps each refusal, and tells observers as the engine does."""

@@ -6,8 +6,8 @@ own tables and block operations, so a wrong table, a forgotten copy or a block t
 reused too early changes what is drawn. ``continuation`` says what must be drawn.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from enginebay.flow import (
@@ -68,6 +68,8 @@ class Row:
     start: SequenceStart
     tokens: list[int]
     table: list[int]
+    states: list[int] = field(default_factory=list)
+    """What the cache must hold at each position, as far as it was asked."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,12 @@ class HashModel:
         cost: Callable[[StepPlan], float] = step_seconds,
         audit: PlanAudit | None = None,
         verify: bool = True,
+        lengths: Mapping[str, int] | None = None,
     ) -> None:
         """:param swap_seconds: to save one block and load it again
         :param verify: compare the whole context with what it must hold, at each span
+        :param lengths: of answers, by request id: the last token is the model's end token,
+            0, and no other is. ``continuation`` does not know of them
         """
         self.num_blocks = num_blocks
         self.num_swap_blocks = num_swap_blocks
@@ -111,6 +116,7 @@ class HashModel:
         self._cost = cost
         self._audit = audit
         self._verify = verify
+        self._lengths = lengths
         self._memory: list[list[int]] = [[0] * block_size for _ in range(num_blocks)]
         self._host: dict[int, list[int]] = {}
         self._free_at = 0.0
@@ -189,11 +195,15 @@ class HashModel:
         return states
 
     def _check_context(self, row: Row, span: Span) -> None:
-        state = 0
-        for position in range(span.start):
-            state = advance(state, row.tokens[position])
-            told = f"position {position} of sequence {span.sequence_id} holds something else"
-            require(self._read(row, position) == state, "plan/content", told)
+        states, size = row.states, self._block_size
+        for position in range(len(states), span.start):
+            states.append(advance(states[-1] if states else 0, row.tokens[position]))
+        for place in range(-(-span.start // size)):
+            begin, end = place * size, min((place + 1) * size, span.start)
+            held = self._memory[row.table[place]]
+            if held[: end - begin] != states[begin:end]:
+                told = f"positions {begin} to {end - 1} of sequence {span.sequence_id}"
+                require(False, "plan/content", f"{told} hold something else")
 
     def _read(self, row: Row, position: int) -> int:
         return self._memory[row.table[position // self._block_size]][position % self._block_size]
@@ -203,7 +213,7 @@ class HashModel:
         tokens: list[int] = []
         wanted = states[span.logits_from - span.start :] if span.logits_from >= 0 else []
         for number, state in enumerate(wanted):
-            tokens.append(draw(state, row.start.seed, row.start.index, self._vocab_size))
+            tokens.append(self._drawn(row, state, number))
             if number >= len(span.drafts) or tokens[-1] != span.drafts[number]:
                 break
         row.tokens += tokens
@@ -213,6 +223,16 @@ class HashModel:
             logprobs=_scored(tokens) if row.start.sampling.logprobs is not None else None,
             prompt_logprobs=_scored(self._predicted(row, span)) if span.prompt_logits else (),
         )
+
+    def _drawn(self, row: Row, state: int, number: int) -> int:
+        """:param number: tokens drawn before it in this step"""
+        start = row.start
+        token_id = draw(state, start.seed, start.index, self._vocab_size)
+        if self._lengths is None:
+            return token_id
+        generated = len(row.tokens) - start.num_prompt + number + 1
+        ends = generated >= self._lengths[start.request_id]
+        return 0 if ends else 1 + token_id % (self._vocab_size - 1)
 
     @staticmethod
     def _predicted(row: Row, span: Span) -> TokenIds:

@@ -27,7 +27,17 @@ class Leaving:
     reason: FinishReason = "cancelled"
 
 
-Happening = Arrival | Leaving
+@dataclass(frozen=True)
+class Writing:
+    """A reader's report that a choice's first tokens reached it."""
+
+    time: float
+    request_id: str
+    num_tokens: int
+    index: int = 0
+
+
+Happening = Arrival | Leaving | Writing
 
 
 def request_of(
