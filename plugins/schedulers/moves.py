@@ -62,17 +62,24 @@ def start(
     limits: Limits,
     max_tokens: int | None = None,
     granted: Granted = nobody,
+    *,
+    whole: bool = False,
 ) -> None:
     """Start waiting sequences in order, until one can't be.
 
     One that waits for a prefix which another is computing is passed over. One whose
     known tokens don't fit into the free blocks waits, unless nothing runs: started, it
     would only push somebody out.
+
+    :param whole: a prompt waits for a step that has room for all of it, unless no step has
     """
     aside: list[SequenceView] = []
     while (sequence := queue.first()) is not None:
         if not _fits(build, sequence, limits):
             build.wait(sequence, "blocks")
+            break
+        if whole and not _at_once(build, sequence, limits):
+            build.wait(sequence, "tokens")
             break
         grant = build.start(sequence, max_tokens)
         if not grant and (grant.reason != "prefix" or len(aside) == MAX_ASIDE):
@@ -95,6 +102,18 @@ def _victim(
         if victim.id != sequence.id and build.preempt(victim, how):
             return victim
     return None
+
+
+def in_prompt(sequence: SequenceView) -> bool:
+    """Whether tokens besides the last known one are still to be computed: its prompt, or
+    what it lost when it was preempted."""
+    return sequence.num_tokens - sequence.num_computed > 1
+
+
+def _at_once(build: StepBuilder, sequence: SequenceView, limits: Limits) -> bool:
+    """This step has room for all its tokens, or no step ever has."""
+    needed = sequence.num_tokens - sequence.num_saved
+    return needed <= build.tokens_left or needed > limits.max_step_tokens
 
 
 def _fits(build: StepBuilder, sequence: SequenceView, limits: Limits) -> bool:
