@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "run": "answer one prompt on the terminal",
     "chat": "talk to a model on the terminal",
     "serve": "serve the OpenAI API over HTTP",
+    "keys": "make, list and revoke the API keys of a server",
     "plugins": "list the installed plugins",
     "explain": "show what each slot of a stack chose, and why others declined",
     "conform": "judge a stack or a plugin by the conformance suite",
