@@ -74,8 +74,9 @@ class Harness:
         num_drafts: int = 4,
         timeline: Timeline | None = None,
         lengths: Mapping[str, int] | None = None,
+        swap_seconds: float = 0.0002,
     ) -> None:
-        """:param lengths: see ``HashModel``"""
+        """:param lengths: see ``HashModel``, as for ``swap_seconds``"""
         self.limits = limits
         self.clock: Clock = clock or VirtualClock()
         self.audit = PlanAudit(limits)
@@ -86,6 +87,7 @@ class Harness:
         self.executor = HashModel(
             num_blocks=limits.num_blocks,
             num_swap_blocks=limits.num_swap_blocks,
+            swap_seconds=swap_seconds,
             block_size=limits.block_size,
             vocab_size=VOCAB_SIZE,
             clock=self.clock,

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "plugins": "list the installed plugins",
     "explain": "show what each slot of a stack chose, and why others declined",
     "conform": "judge a stack or a plugin by the conformance suite",
+    "simulate": "compare policies on imagined hardware, or soak them in random worlds",
 }
 
 
