@@ -5,8 +5,8 @@ from threading import Lock
 
 import structlog
 
-from .flow import Refusal
-from .hookspecs.admission import Admission, Ask, Load
+from .flow import Refusal, Usage
+from .hookspecs.admission import Admission, Ask, Load, Settling
 
 _log = structlog.get_logger(__name__)
 
@@ -22,6 +22,7 @@ class AdmissionChain:
     def __init__(self, members: Sequence[tuple[str, Admission]]) -> None:
         """:param members: (name, member) in the order in which they are asked"""
         self._members = tuple(members)
+        self._settling = [(n, m) for n, m in self._members if isinstance(m, Settling)]
         self._admitted: set[str] = set()
         self._lock = Lock()
 
@@ -50,6 +51,14 @@ class AdmissionChain:
             self._admitted.add(ask.request_id)
             return None
 
+    def settle(self, request_id: str, usage: Usage) -> None:
+        """Tell the members that ask for it what an admitted request used; its release
+        follows. Ids that are not admitted are ignored."""
+        with self._lock:
+            if request_id in self._admitted:
+                for name, member in self._settling:
+                    _settle(name, member, request_id, usage)
+
     def release(self, request_id: str) -> None:
         """An admitted request ended; unknown or released ids are ignored."""
         with self._lock:
@@ -77,6 +86,13 @@ def _release(members: Sequence[tuple[str, Admission]], request_id: str) -> None:
             member.release(request_id)
         except Exception:  # noqa: BLE001  a stranger's code; the others must still get theirs
             _log.exception("admission plugin raised", plugin=name, request_id=request_id)
+
+
+def _settle(name: str, member: Settling, request_id: str, usage: Usage) -> None:
+    try:
+        member.settle(request_id, usage)
+    except Exception:  # noqa: BLE001  a stranger's code; the others must still get theirs
+        _log.exception("admission plugin raised", plugin=name, request_id=request_id)
 
 
 def _failed(name: str) -> Refusal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .hookspecs.client import EngineClient
     from .hookspecs.executor import Executor
-    from .hookspecs.format import Checkpoint
+    from .hookspecs.format import Checkpoint, TextAssets
     from .hookspecs.model import Limits, ModelSpec
     from .hookspecs.quant import Quantizer
     from .hookspecs.sink import SinkKind
@@ -174,8 +174,8 @@ def _engine(
     detokenizer = build.one("detokenizer", DetokenizerContext(text=text))
     meter = Meter()
     intake = Intake(
-        door=_admission(build, "door", limits),
-        budget=_admission(build, "budget", limits),
+        door=_admission(build, "door", limits, text),
+        budget=_admission(build, "budget", limits, text),
         frontends=build.chain("frontends", lambda entry: FrontendContext(text=text, spec=spec)),
         detokenizer=detokenizer,
         chain=chain,
@@ -204,9 +204,17 @@ def _engine(
     )
 
 
-def _admission(build: Assembler, slot: str, limits: Limits) -> AdmissionChain:
+def _admission(
+    build: Assembler, slot: Literal["door", "budget"], limits: Limits, text: TextAssets
+) -> AdmissionChain:
+    longest = max(map(len, text.tokenizer.get_vocab()), default=0)
     return AdmissionChain(
-        build.chain(slot, lambda entry: AdmissionContext(name=entry.name, limits=limits))
+        build.chain(
+            slot,
+            lambda entry: AdmissionContext(
+                name=entry.name, limits=limits, chain=slot, longest_token=longest
+            ),
+        )
     )
 
 

@@ -184,7 +184,7 @@ class Engine:
             self._step += 1
         self.watch.planned(build, plan)
         for started in plan.started if plan else ():
-            self.intake.started(started.request_id)
+            self.intake.started(started.request_id, started.index)
         for preemption in build.preemptions:
             roster.requeue(preemption.sequence)
         return plan

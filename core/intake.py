@@ -114,14 +114,18 @@ class Intake:
             self.release(request.id)
             raise
 
-    def started(self, request_id: str) -> None:
-        """A request's first choice got its seat: it waits no longer."""
-        self._waiting.started(request_id)
+    def started(self, request_id: str, index: int) -> None:
+        """A choice got its seat, or left: it waits no longer."""
+        self._waiting.started(request_id, index)
 
-    def finished(self, request_id: str) -> None:
-        """A request that was admitted has ended."""
-        self._released()
-        self.release(request_id)
+    def finished(self, group: Group) -> None:
+        """A request that was admitted has ended; ``released`` is told if it had run."""
+        if any(sequence.started_at is not None for sequence in group.sequences):
+            self._released()
+        usage = group.usage()
+        self.door.settle(group.request.id, usage)
+        self.budget.settle(group.request.id, usage)
+        self.release(group.request.id)
 
     def release(self, request_id: str) -> None:
         """A request was turned away or ended: give back what admission reserved."""

@@ -145,7 +145,7 @@ class Roster:
                 events += self._commit.end(sequence, "error")
             failure = Failure(message=message, kind="engine")
             events.append(Ended(request_id=group.request.id, usage=group.usage(), error=failure))
-            self._intake.finished(group.request.id)
+            self._intake.finished(group)
         self.groups.clear()
         self.sequences.clear()
         self.seats.clear()
@@ -222,10 +222,11 @@ class Roster:
         self._blocks.release(sequence.id)
         self._watch.finished(sequence, self._clock())
         group = sequence.group
+        self._intake.started(group.request.id, sequence.index)  # it left without a seat
         if group.error is not None:
             self.cut(group.request.id, "error")
         self._undefer(group)
         if group.ended and self.groups.pop(group.request.id, None) is not None:
             self._outbox[group.client].append(self._commit.ended(group))
-            self._intake.finished(group.request.id)
+            self._intake.finished(group)
             self._watch.ended(group, self._clock())

@@ -1,9 +1,9 @@
 """Admission: two ordered chains, ``door`` before tokenizing and ``budget`` after."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from ..flow import Frozen, Refusal
+from ..flow import Frozen, Refusal, Usage
 from .markers import hookspec
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ class Load(Frozen, frozen=True, kw_only=True):
     num_free_blocks: int
     num_blocks: int
     requests_per_second: float
-    """Finished lately, in the time that the engine was busy; 0 when unknown. For
-    ``retry_after``."""
+    """Finished lately, in the time that the engine was busy and somebody waited; in all
+    the time that it was busy as long as that is not known; 0 when unknown."""
     num_seats: int = 0
     """Sequences that may run at a time."""
     oldest_wait: float = 0.0
     """Seconds that the request which has waited longest has waited."""
     prompt_tokens_per_second: float = 0.0
-    """Computed lately, in the time that the engine was busy; 0 when unknown."""
+    """Computed lately, over the same time; 0 when unknown."""
     generated_tokens_per_second: float = 0.0
     """Likewise."""
 
@@ -67,6 +67,15 @@ class Admission(Protocol):
     def release(self, request_id: str) -> None: ...
 
 
+@runtime_checkable
+class Settling(Protocol):
+    """Optional: a member that wants to know what a request used in the end."""
+
+    def settle(self, request_id: str, usage: Usage) -> None:
+        """An admitted request ended, by itself or cut; its ``release`` follows. Not
+        called for one that a later member turned away: it used nothing."""
+
+
 @dataclass(frozen=True)
 class AdmissionContext:
     """What an admission plugin is built with."""
@@ -74,6 +83,11 @@ class AdmissionContext:
     name: str
     """The name this member goes by in refusals (``as``, or the plugin's)."""
     limits: "Limits"
+    """``num_blocks`` is 0 as long as nobody knows it; ``Load`` does."""
+    chain: Literal["door", "budget"] = "budget"
+    longest_token: int = 0
+    """Characters of the vocabulary's longest token: no token stands for more text; 0:
+    unknown."""
 
 
 @hookspec(firstresult=True)
