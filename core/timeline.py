@@ -2,133 +2,160 @@
 
 Marks come from the step thread and from transports. Those that repeat (waiting for
 the same reason, scheduled, a token ready, a token written) are folded into one event
-that keeps sums and the first and last time, so a long answer takes no more room than
-a short one. Times are seconds on the engine's monotonic clock.
+that keeps sums and the first and last time; behind it lies each mark's own time, step
+and count, as long as there is room. Times are seconds on the engine's monotonic clock.
+
+Bounds: requests (``capacity_requests``, those that ended go first), events a request
+(``max_events``), marks kept in detail a request (``max_details``) and in all
+(``max_total_details``, 20 bytes each: 20 MiB as it comes), and the last 65,536 steps'
+ends (1 MiB). Where details go, the oldest go first; the sums stay exact.
 """
 
+from __future__ import annotations
+
+from array import array
 from collections import OrderedDict
-from itertools import pairwise
 from threading import Lock
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-import msgspec
+from .latency import Latencies, latencies
+from .runs import AMOUNTS, NO_STEP, Run, What
+from .track import Key, Track
 
-What = Literal[
-    "accepted",
-    "admitted",
-    "refused",
-    "waiting",
-    "started",
-    "scheduled",
-    "prefix_hit",
-    "preempted",
-    "first_token",
-    "token_ready",
-    "token_written",
-    "finished",
-    "released",
-]
-"""Facts by kind: ``refused`` (plugin, reason), ``waiting`` (reason), ``scheduled`` (step,
-num_tokens, index), ``prefix_hit`` (num_tokens), ``preempted`` (by, how), ``token_ready``
-and ``token_written`` (count, index), ``finished`` (index, reason)."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-_FOLDED: Final = {
-    "waiting": "reason",
-    "scheduled": "index",
-    "token_ready": "index",
-    "token_written": "index",
-}
-"""Kinds that repeat, and the fact that tells one run of them from another."""
+__all__ = ["Latencies", "Timeline", "What", "latencies"]
+
 _OPENING: Final = frozenset({"accepted", "admitted", "refused"})
 _CLOSING: Final = frozenset({"refused", "released"})
-_SUMMED: Final = ("count", "num_tokens")
-
-
-class _Track:
-    """The events of one request. An event is a dict: cheaper to fold than a struct."""
-
-    __slots__ = ("closed", "events", "omitted", "runs")
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-        self.runs: dict[tuple[str, Any], dict[str, Any]] = {}
-        self.omitted = 0
-        self.closed = False
-
-    def add(self, event: dict[str, Any], max_events: int) -> None:
-        if len(self.events) >= max_events:
-            del self.events[max_events // 2]
-            self.omitted += 1
-        self.events.append(event)
+_CHECK: Final = 64
+"""Marks of a run after which the bounds are looked at."""
+_STEPS: Final = 1 << 16
+"""Steps whose ends are remembered."""
 
 
 class Timeline:
-    """The last requests' events, oldest request dropped first.
-
-    Take ``capacity_requests`` above the engine's bound on requests in flight: a request
-    that was dropped while it ran takes no more marks.
+    """The last requests' events. Take ``capacity_requests`` above the engine's bound on
+    requests in flight: a request that was dropped while it ran takes no more marks.
     """
 
-    def __init__(self, capacity_requests: int = 1024, *, max_events: int = 256) -> None:
-        """:param max_events: a request's limit; beyond it events from the middle go."""
-        if capacity_requests < 1 or max_events < 8:
+    def __init__(
+        self,
+        capacity_requests: int = 1024,
+        *,
+        max_events: int = 256,
+        max_details: int = 1 << 15,
+        max_total_details: int = 1 << 20,
+    ) -> None:
+        """:param max_events: a request's limit; beyond it events from the middle go
+        :param max_details: marks of one request whose own times are kept
+        :param max_total_details: the same for all requests together
+        """
+        if capacity_requests < 1 or max_events < 8 or min(max_details, max_total_details) < 0:
             msg = (
-                f"capacity_requests is {capacity_requests} and max_events is {max_events}; "
-                "at least 1 and 8 are needed"
+                f"capacity_requests is {capacity_requests} and max_events is {max_events}, "
+                f"max_details {max_details} and max_total_details {max_total_details}; "
+                "at least 1 and 8, 0 and 0 are needed"
             )
             raise ValueError(msg)
         self._capacity = capacity_requests
         self._max_events = max_events
-        self._tracks: OrderedDict[str, _Track] = OrderedDict()
+        self._max_details = max_details
+        self._max_total = max_total_details
+        self._tracks: OrderedDict[str, Track] = OrderedDict()
+        self._closed: OrderedDict[str, None] = OrderedDict()
+        """Requests that ended, in that order: the first to go."""
+        self._shedding: OrderedDict[str, Track] = OrderedDict()
+        """Every track, in the order in which they lose their details."""
+        self._kept = 0
+        self._ended_steps = array("q", [NO_STEP]) * _STEPS
+        self._step_ends = array("d", [0.0]) * _STEPS
         self._lock = Lock()
 
     def mark(self, request_id: str, what: What, time: float, **facts: Any) -> None:
-        """Note that something happened. One or two microseconds; from any thread.
+        """Note that something happened. A microsecond or two; from any thread.
 
         A request's first mark must be ``accepted``, ``admitted`` or ``refused``; other
         marks of an unknown request are dropped.
         """
+        amount = AMOUNTS.get(what)
         with self._lock:
-            track = self._tracks.get(request_id)
-            if track is None or (track.closed and what in _OPENING):
-                if what not in _OPENING:
-                    return
-                track = self._open(request_id)
-            key = _FOLDED.get(what)
-            if key is None:
-                track.runs.clear()
-                track.add({"what": what, "time": time, **facts}, self._max_events)
-                track.closed = track.closed or what in _CLOSING
+            if amount is None:
+                self._moment(request_id, what, time, facts)
                 return
-            run = (what, facts.get(key))
-            event = track.runs.get(run)
-            if event is None:
-                event = {"what": what, "time": time, "until": time, "marks": 1}
-                event.update(facts, longest_gap=0.0)
-                track.runs[run] = event
-                track.add(event, self._max_events)
-            else:
-                _fold(event, time, facts)
+            count = facts.pop(amount, 1)
+            step = facts.pop("step", NO_STEP)
+            key = (what, facts.get("reason")) if what == "waiting" else what
+            self._repeat(request_id, key, time, count, step, facts.get("index"), facts)
+
+    def scheduled(self, step: int, time: float, work: Iterable[tuple[str, int, int]]) -> None:
+        """Note what a step computes. Cheaper than a mark for each.
+
+        :param work: request id, choice and number of tokens of each span
+        """
+        with self._lock:
+            tracks = self._tracks
+            for request_id, index, count in work:
+                try:
+                    run = tracks[request_id].live[index]["scheduled"]
+                except KeyError:
+                    self._repeat(request_id, "scheduled", time, count, step, index)
+                    continue
+                run.times.append(time)
+                run.amounts.append(count)
+                run.steps.append(step)
+                self._kept += 1
+                if not len(run.times) % _CHECK:
+                    self._bound(request_id)
+
+    def step_ended(self, step: int, time: float) -> None:
+        """Note when a step was committed."""
+        place = step % _STEPS
+        with self._lock:
+            self._ended_steps[place] = step
+            self._step_ends[place] = time
+
+    def tokens(
+        self,
+        what: Literal["token_ready", "token_written"],
+        request_id: str,
+        index: int,
+        time: float,
+        count: int,
+    ) -> None:
+        """Note tokens of a choice. Cheaper than ``mark``."""
+        with self._lock:
+            try:
+                run = self._tracks[request_id].live[index][what]
+            except KeyError:
+                self._repeat(request_id, what, time, count, NO_STEP, index)
+                return
+            run.times.append(time)
+            run.amounts.append(count)
+            self._kept += 1
+            if not len(run.times) % _CHECK:
+                self._bound(request_id)
 
     def of(self, request_id: str) -> tuple[dict[str, Any], ...]:
         """A request's events in the order in which they began; empty when unknown.
 
         Every event has ``what``, ``time`` and its facts. A folded one has also
         ``until`` (time of its last mark), ``marks`` (how many) and ``longest_gap``
-        (seconds between two of them); its ``step`` becomes ``first_step`` and
-        ``last_step``. Where events were dropped there is one ``omitted`` with their
-        ``count``.
+        (seconds between two of them); after more than one mark its ``step`` is told as
+        ``first_step`` and ``last_step``. Where details are kept there are lists, an
+        entry a mark: ``times``, ``counts`` (tokens), ``steps`` and ``ends`` (when the
+        step was committed; None: it is under way or long past). They hold the last
+        marks of the run: fewer than ``marks`` where older ones were dropped. Where
+        events were dropped there is one ``omitted`` with their ``count``.
         """
         with self._lock:
             track = self._tracks.get(request_id)
-            if track is None:
-                return ()
-            events = [dict(event) for event in track.events]
-            omitted = track.omitted
-        if omitted:
-            middle = self._max_events // 2
-            gap = {"what": "omitted", "time": events[middle]["time"], "count": omitted}
-            events.insert(middle, gap)
+            copied = track.copy(self._max_events // 2) if track is not None else []
+        events = [event.event() if isinstance(event, Run) else event for event in copied]
+        for event in events:
+            if "steps" in event:
+                event["ends"] = [self._end_of(step) for step in event["steps"]]
         return tuple(events)
 
     def request_ids(self) -> tuple[str, ...]:
@@ -136,87 +163,78 @@ class Timeline:
         with self._lock:
             return tuple(self._tracks)
 
-    def _open(self, request_id: str) -> _Track:
-        self._tracks.pop(request_id, None)
+    @property
+    def num_details(self) -> int:
+        """Marks whose own times are kept, over all requests."""
+        return self._kept
+
+    def _moment(self, request_id: str, what: str, time: float, facts: dict[str, Any]) -> None:
+        track = self._tracks.get(request_id)
+        if track is None or (track.closed and what in _OPENING):
+            if what not in _OPENING:
+                return
+            track = self._open(request_id)
+        event = {"what": what, "time": time, **facts}
+        self._kept -= track.moment(event, self._max_events)
+        if what in _CLOSING:
+            track.closed = True
+            self._closed[request_id] = None
+
+    def _repeat(
+        self,
+        request_id: str,
+        key: Key,
+        time: float,
+        count: int,
+        step: int,
+        index: int | None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
+        """One more mark of a run, which begins with it if there is none."""
+        track = self._tracks.get(request_id)
+        if track is None:
+            return
+        try:
+            run = track.live[index][key]
+        except KeyError:
+            what = key if isinstance(key, str) else key[0]
+            run = Run(what, time, step, {"index": index} if facts is None else facts)
+            self._kept -= track.open(key, run, self._max_events)
+            self._bound(request_id)
+        run.times.append(time)
+        run.amounts.append(count)
+        if step >= 0:
+            run.steps.append(step)
+        self._kept += 1
+        if not len(run.times) % _CHECK:
+            self._bound(request_id)
+
+    def _bound(self, request_id: str) -> None:
+        """Past the limit of one request it loses details, past that of all the oldest."""
+        track = self._tracks[request_id]
+        if track.kept > self._max_details:
+            self._kept -= track.shed(self._max_details * 3 // 4)
+        most = self._max_total * 7 // 8 if self._kept > self._max_total else self._kept
+        while self._kept > most:
+            request_id, track = next(iter(self._shedding.items()))
+            self._shedding.move_to_end(request_id)
+            self._kept -= track.shed(0)
+
+    def _end_of(self, step: int) -> float | None:
+        place = step % _STEPS
+        end = self._step_ends[place]
+        return end if self._ended_steps[place] == step else None
+
+    def _open(self, request_id: str) -> Track:
+        self._drop(request_id)
         if len(self._tracks) >= self._capacity:
-            self._tracks.popitem(last=False)
-        track = self._tracks[request_id] = _Track()
+            self._drop(next(iter(self._closed or self._tracks)))
+        track = self._tracks[request_id] = self._shedding[request_id] = Track()
         return track
 
-
-def _fold(event: dict[str, Any], time: float, facts: dict[str, Any]) -> None:
-    gap = time - event["until"]
-    if gap > event["longest_gap"]:
-        event["longest_gap"] = gap
-    event["until"] = time
-    event["marks"] += 1
-    for name in _SUMMED:
-        if name in facts:
-            event[name] = event.get(name, 0) + facts[name]
-    if "step" in facts:
-        if "step" in event:
-            event["first_step"] = event.pop("step")
-        event["last_step"] = facts["step"]
-
-
-class Latencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader waited for, in seconds; ``None`` where it has not happened."""
-
-    queue: float | None = None
-    """From accepted to started."""
-    first_token: float | None = None
-    """From accepted to the first token ready."""
-    token_interval: float | None = None
-    """Mean time between ready tokens of a choice, over all choices."""
-    longest_interval: float | None = None
-    """Longest time between two steps that gave one choice tokens, gaps between runs
-    (a preemption, say) included."""
-    engine: float | None = None
-    """From accepted to the last token ready."""
-    transport: float | None = None
-    """From the last token ready to the last token written: time outside the engine."""
-
-
-def latencies(events: tuple[dict[str, Any], ...]) -> Latencies:
-    """Derive a request's latencies from ``Timeline.of``."""
-    begin = _first(events, "accepted")
-    started = _first(events, "started")
-    first = _first(events, "first_token")
-    ready = [event for event in events if event["what"] == "token_ready"]
-    written = [event for event in events if event["what"] == "token_written"]
-    if first is None and ready:
-        first = ready[0]["time"]
-    last_ready = max((event["until"] for event in ready), default=None)
-    last_written = max((event["until"] for event in written), default=None)
-    mean, longest = _intervals(ready)
-    return Latencies(
-        queue=_between(begin, started),
-        first_token=_between(begin, first),
-        token_interval=mean,
-        longest_interval=longest,
-        engine=_between(begin, last_ready),
-        transport=_between(last_ready, last_written),
-    )
-
-
-def _first(events: tuple[dict[str, Any], ...], what: What) -> float | None:
-    return next((event["time"] for event in events if event["what"] == what), None)
-
-
-def _between(begin: float | None, end: float | None) -> float | None:
-    return None if begin is None or end is None else end - begin
-
-
-def _intervals(ready: list[dict[str, Any]]) -> tuple[float | None, float | None]:
-    """Mean and longest seconds between tokens of one choice."""
-    choices: dict[Any, list[dict[str, Any]]] = {}
-    for event in ready:
-        choices.setdefault(event.get("index", 0), []).append(event)
-    seconds, intervals, longest = 0.0, 0, None
-    for runs in choices.values():
-        seconds += runs[-1]["until"] - runs[0]["time"]
-        intervals += sum(run.get("count", run["marks"]) for run in runs) - 1
-        gaps = [run["longest_gap"] for run in runs if run["marks"] > 1]
-        gaps += [after["time"] - run["until"] for run, after in pairwise(runs)]
-        longest = max([*gaps, *([] if longest is None else [longest])], default=None)
-    return (seconds / intervals if intervals > 0 else None), longest
+    def _drop(self, request_id: str) -> None:
+        track = self._tracks.pop(request_id, None)
+        if track is not None:
+            self._kept -= track.kept
+            del self._shedding[request_id]
+            self._closed.pop(request_id, None)
