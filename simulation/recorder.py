@@ -1,6 +1,7 @@
 """The recorder: a run's every mark and step, kept whole for figures and for the picture."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -104,6 +105,15 @@ class Recorder(Timeline):
         elif what == "finished":
             waiting.discard(key)
             track.ended, track.reason = time, facts["reason"]
+
+    def scheduled(self, step: int, time: float, work: Iterable[tuple[str, int, int]]) -> None:
+        """See ``Timeline.scheduled``."""
+        for request_id, index, num_tokens in work:
+            self._scheduled(self._track((request_id, index)), time, num_tokens)
+
+    def tokens(self, what: What, request_id: str, index: int, time: float, count: int) -> None:
+        """See ``Timeline.tokens``."""
+        self.mark(request_id, what, time, index=index, count=count)
 
     def on_step(self, record: StepRecord) -> None:
         """A step was committed."""
