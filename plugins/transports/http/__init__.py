@@ -25,6 +25,11 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Address to listen at; ``0.0.0.0`` for all of them."""
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8000
     """0: a free one."""
+    keys: str = ""
+    """File of API keys, see `enginebay keys`; each caller is its key's tenant. Empty: no
+    key is asked for, and everyone is the tenant `default`."""
+    protect_metrics: bool = False
+    """Ask for a key on `/metrics` too."""
     max_body_bytes: Positive = 4 * 1024 * 1024
     """A larger body is answered with 413."""
     body_seconds: Annotated[float, msgspec.Meta(gt=0)] = 30.0

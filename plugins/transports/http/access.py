@@ -9,6 +9,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .errors import api_error
+from .keyring import Caller
 
 HANGUP: Final = 499
 """Logged when the client left before an answer began."""
@@ -48,12 +49,14 @@ class Access:
                 raise  # the server closes the connection: the answer can't be completed
             await _answer(tell, error)
         finally:
+            caller: Caller | None = scope.get("state", {}).get("caller")
             log.info(
                 "request",
                 method=scope["method"],
                 path=scope["path"],
                 status=status,
                 seconds=round(time.monotonic() - began, 4),
+                tenant=caller.tenant if caller else None,
                 request_id=request_id.decode(),
             )
 

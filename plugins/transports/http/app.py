@@ -14,9 +14,11 @@ from .access import Access
 from .chat import read_chat
 from .completions import read_completion
 from .errors import ApiError
+from .gate import Gate
 from .gateway import Gateway
 from .generate import Generate
 from .info import Info
+from .keyring import KeyRing
 
 if TYPE_CHECKING:
     from . import Options
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 _UNROUTED = {404: "there is nothing at this path", 405: "this path takes another method"}
 
 
-def build_app(gateway: Gateway, options: "Options", version: str) -> Starlette:
+def build_app(
+    gateway: Gateway, options: "Options", version: str, keyring: KeyRing | None
+) -> Starlette:
     """The application, over a gateway that is started with the loop."""
     info = Info(gateway, version)
     chat = partial(read_chat, window=options.window)
@@ -42,7 +46,15 @@ def build_app(gateway: Gateway, options: "Options", version: str) -> Starlette:
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Access)],
+        middleware=[
+            Middleware(Access),
+            Middleware(
+                Gate,
+                clients=gateway.clients,
+                keyring=keyring,
+                unlocked=frozenset() if options.protect_metrics else frozenset({"/metrics"}),
+            ),
+        ],
         exception_handlers={HTTPException: _unrouted},
     )
 

@@ -1,6 +1,5 @@
 """A parsed HTTP request: the engine requests behind it, and the answer it wants."""
 
-import time
 import uuid
 from dataclasses import dataclass
 
@@ -8,6 +7,18 @@ from enginebay.flow import Prompt, Request, SamplingParams
 from enginebay.hookspecs.sink import Reply
 
 from .fields import Common
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is known of a request without its body."""
+
+    tenant: str = "default"
+    """From the caller's key."""
+    arrival: float = 0.0
+    """Monotonic seconds: when its body was there."""
+    attempt: int = 0
+    """How often the caller has tried before."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +38,29 @@ def answer_id(prefix: str) -> str:
 
 
 def engine_requests(
-    body: Common, id_: str, prompts: list[Prompt], sampling: SamplingParams, window: int
+    body: Common,
+    id_: str,
+    prompts: list[Prompt],
+    sampling: SamplingParams,
+    origin: Origin,
+    window: int,
 ) -> tuple[Request, ...]:
     """One request a prompt, each with an id of its own.
 
     :param window: tokens a stream may be ahead of its reader
     """
-    now = time.monotonic()
     single = len(prompts) == 1
     return tuple(
         Request(
             id=id_ if single else f"{id_}-{i}",
             prompt=prompt,
             sampling=sampling,
+            tenant=origin.tenant,
             priority=body.priority or 0,
             deadline=body.deadline,
             window=window if body.stream else 0,
-            arrival=now,
+            arrival=origin.arrival,
+            attempt=origin.attempt,
         )
         for i, prompt in enumerate(prompts)
     )

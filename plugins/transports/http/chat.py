@@ -9,7 +9,7 @@ from enginebay.flow import ChatPrompt
 from enginebay.hookspecs.sink import Reply
 
 from .body import convert, decode_object
-from .call import Call, answer_id, engine_requests
+from .call import Call, Origin, answer_id, engine_requests
 from .errors import ApiError
 from .fields import Common, split
 
@@ -87,7 +87,7 @@ class _Tools(msgspec.Struct):
     tools: list[Tool] | None
 
 
-def read_chat(raw: bytes, window: int) -> Call:
+def read_chat(raw: bytes, origin: Origin, window: int) -> Call:
     """Parse a body.
 
     :raises ApiError: it is wrong, or asks for what is not supported
@@ -110,5 +110,5 @@ def read_chat(raw: bytes, window: int) -> Call:
         return_token_ids=bool(body.return_token_ids),
         prompt_logprobs=body.prompt_logprobs is not None,
     )
-    requests = engine_requests(body, id_, [body.prompt()], sampling, window)
+    requests = engine_requests(body, id_, [body.prompt()], sampling, origin, window)
     return Call(body.model, requests, reply, bool(body.stream))

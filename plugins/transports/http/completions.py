@@ -11,7 +11,7 @@ from enginebay.flow import Prompt, TextPrompt, TokenPrompt
 from enginebay.hookspecs.sink import Part, Reply
 
 from .body import decode_object
-from .call import Call, answer_id, engine_requests
+from .call import Call, Origin, answer_id, engine_requests
 from .errors import ApiError
 from .fields import Common, split
 
@@ -82,7 +82,7 @@ def _wrong() -> ApiError:
     )
 
 
-def read_completion(raw: bytes, window: int, max_choices: int) -> Call:
+def read_completion(raw: bytes, origin: Origin, window: int, max_choices: int) -> Call:
     """Parse a body.
 
     :raises ApiError: it is wrong, or asks for what is not supported
@@ -98,7 +98,7 @@ def read_completion(raw: bytes, window: int, max_choices: int) -> Call:
         transforms, max_tokens=limit, logprobs=body.logprobs, prompt_logprobs=scores
     )
     id_ = answer_id("cmpl-")
-    requests = engine_requests(body, id_, prompts, sampling, window)
+    requests = engine_requests(body, id_, prompts, sampling, origin, window)
     reply = Reply(
         request_id=id_,
         kind="completion",

@@ -15,6 +15,8 @@ MAX_MESSAGE: Final = 2000
 MAX_PARAM: Final = 200
 RETRY_SECONDS: Final = 5.0
 """When to come back, where nobody has a better estimate."""
+MAX_RETRY_SECONDS: Final = 86_400.0
+"""Nobody's estimate reaches farther; it also makes a number of an infinite one."""
 
 
 class ApiError(Exception):
@@ -29,10 +31,15 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after: float | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
+        if retry_after is not None:
+            known = not math.isnan(retry_after)
+            retry_after = min(retry_after, MAX_RETRY_SECONDS) if known else RETRY_SECONDS
         self.retry_after = retry_after
+        self._headers = headers
         self.detail = ErrorDetail(
             message=_cut(message, MAX_MESSAGE),
             type=type,
@@ -46,10 +53,11 @@ class ApiError(Exception):
         return encode(ErrorBody(error=self.detail))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """``Retry-After`` in whole seconds, where there is one."""
+        """``Retry-After`` in whole seconds, rounded up, where there is one; and others."""
         if self.retry_after is None:
-            return []
-        return [(b"retry-after", b"%d" % max(1, math.ceil(self.retry_after)))]
+            return [*self._headers]
+        seconds = max(1, math.ceil(self.retry_after))
+        return [*self._headers, (b"retry-after", b"%d" % seconds)]
 
 
 class Refused(ApiError):

@@ -10,7 +10,7 @@ dropped):
   that the running stack takes it or refuses it by name.
 """
 
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -69,7 +69,8 @@ class Common(msgspec.Struct, kw_only=True):
     prompt_logprobs: int | None = None
     logprobs_mode: str | None = None
     skip_special_tokens: bool | None = None
-    priority: int | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    """Lower runs earlier, where the scheduler looks at it; an extension."""
     deadline: float | None = None
     """Seconds after which the answer is worthless; an extension."""
     return_token_ids: bool | None = None

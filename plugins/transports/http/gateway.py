@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 import structlog
 
-from enginebay.flow import Accepted, EventBatch, Failure, FinishReason, Written
+from enginebay.flow import Accepted, EventBatch, Failure, FinishReason, Refusal, Written
 from enginebay.hookspecs.client import EngineClient
 from enginebay.hookspecs.sink import Reply, SinkKind
 
 from .call import Call
-from .errors import ApiError, unavailable
+from .errors import ApiError, Refused, unavailable
 from .exchange import Exchange
 
 TICK_SECONDS: Final = 0.5
@@ -86,8 +86,7 @@ class Gateway:
         if self.draining:
             raise unavailable("the server is shutting down", "shutting_down")
         if self._pending >= self._bounds.max_pending:
-            message = f"{self._pending} requests wait to be read; try again"
-            raise unavailable(message, "too_many_pending")
+            raise _too_many(self._pending, self._bounds.max_pending)
         loop = asyncio.get_running_loop()
         self._pending += 1
         try:
@@ -212,6 +211,19 @@ class Gateway:
             for exchange in set(self._exchanges.values()):
                 if exchange.client is client and not exchange.closed:
                     exchange.fail(failure)
+
+
+def _too_many(pending: int, limit: int) -> ApiError:
+    return Refused(
+        Refusal(
+            plugin="http",
+            reason="too_many_pending",
+            kind="server",
+            message=f"{pending} requests wait to be read; try again",
+            limit=limit,
+            current=pending,
+        )
+    )
 
 
 def _with_prompts(reply: Reply, accepted: tuple[Accepted, ...]) -> Reply:

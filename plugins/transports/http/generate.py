@@ -11,10 +11,11 @@ from enginebay.flow import Failure
 
 from ...sinks.wire import ErrorBody, encode
 from .body import Gone, read_body
-from .call import Call
+from .call import Call, Origin
 from .errors import ApiError, api_error
 from .exchange import Exchange
 from .gateway import Gateway
+from .origin import origin_of
 
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -31,7 +32,7 @@ class Generate:
     def __init__(
         self,
         gateway: Gateway,
-        read: Callable[[bytes], Call],
+        read: Callable[[bytes, Origin], Call],
         max_body_bytes: int,
         body_seconds: float,
     ) -> None:
@@ -46,11 +47,12 @@ class Generate:
             raw = await read_body(scope, receive, self._max_body_bytes, self._body_seconds)
         except Gone:
             return
+        origin = origin_of(scope)
         connection = scope.get("state", {}).get("connection")
         exchange = Exchange(connection.abort if connection is not None else None)
         watcher = asyncio.create_task(self._watch(receive, exchange))
         try:
-            call = await self._gateway.submit(exchange, lambda: self._read(raw))
+            call = await self._gateway.submit(exchange, lambda: self._read(raw, origin))
             serve = self._stream if call.stream else self._whole
             await serve(exchange, send)
         except Exception as error:

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from enginebay.plugins.transports.http.call import Origin
 from enginebay.plugins.transports.http.chat import read_chat
 from enginebay.plugins.transports.http.exchange import Exchange
 from enginebay.plugins.transports.http.gateway import Bounds, Gateway
@@ -80,7 +81,7 @@ def test_a_task_that_is_cancelled_while_it_submits(scripted, wait_until):
 
     async def give_up():
         gateway.start(asyncio.get_running_loop())
-        task = asyncio.create_task(gateway.submit(exchange, lambda: read_chat(raw, 1)))
+        task = asyncio.create_task(gateway.submit(exchange, lambda: read_chat(raw, Origin(), 1)))
         while not entered.is_set():
             await asyncio.sleep(0.001)
         task.cancel()
