@@ -109,6 +109,7 @@ class HashModel:
         self.num_swap_blocks = num_swap_blocks
         self.swap_seconds = swap_seconds
         self.depth = depth
+        self.num_plans = 0
         self.rows: dict[int, Row] = {}
         self._block_size = block_size
         self._vocab_size = vocab_size
@@ -126,6 +127,7 @@ class HashModel:
 
     def execute(self, plan: StepPlan) -> Pending:
         """Compute a plan; it is done when the imagined hardware gets to its end."""
+        self.num_plans += 1
         if self._audit is not None:
             self._audit.plan(plan)
         for sequence_id in plan.removed:

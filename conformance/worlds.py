@@ -109,6 +109,7 @@ def require_right_answer(harness: Harness, name: str, clause: str) -> None:
             "stop": stopped,
             "cancelled": not full,
             "slow_reader": request.window > 0,
+            "deadline": request.deadline is not None,
             "capacity": size > harness.limits.num_blocks,
         }.get(end.reason, False)
         told = f"{name}, choice {index}: {end.reason!r} after {len(tokens)} tokens"

@@ -46,6 +46,7 @@ def play(candidate: Candidate, calls: Sequence[Call], cost: Cost) -> Played:
         make_allocator=candidate.allocator,
         cost=cost,
         verify=False,
+        audited=False,
         door=candidate.admission("door"),
         budget=candidate.admission("budget"),
         observers=[("recorder", recorder)],

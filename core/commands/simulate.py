@@ -92,9 +92,9 @@ def _compare(options: argparse.Namespace) -> int:
     candidates = _candidates(options, calls)
     seconds, tokens = calls[-1].time, sum(c.prompt_tokens for c in calls)
     answers = sum(c.n * c.output_tokens for c in calls)
+    asked = f"{len(calls)} requests in {seconds:.1f} s, {tokens} prompt and {answers} output tokens"
     facts = [
-        f"trace   {options.trace}: {len(calls)} requests in {seconds:.1f} s, {tokens} prompt "
-        f"and {answers} output tokens",
+        f"trace   {options.trace}: {asked}",
         f"cost    {cost}",
         f"good    TTFT up to {objective.ttft:g} s, mean ITL up to {objective.itl:g} s",
         *(f"limits  {text}" for text in dict.fromkeys(_told(c) for c in candidates)),

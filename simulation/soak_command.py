@@ -1,0 +1,68 @@
+"""What ``enginebay simulate --soak`` and ``--replay`` do."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from enginebay.errors import EnginebayError
+
+from .parts import shipped
+from .soak import Soaked, found, loaded, soak_worlds, stored, told
+
+KEEP: Final = "enginebay-soak.json"
+EVERY: Final = 5.0
+"""Seconds between two lines of progress."""
+
+
+def soak(steps: int, seed: int, replay: str | None, keep: str | None) -> int:
+    """Soak, or run one stored world. :return: 1 when a rule was broken"""
+    if replay:
+        return _replay(replay)
+    parts = shipped()
+    began = last = time.monotonic()
+
+    def progress(soaked: Soaked) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= EVERY:
+            last = now
+            pace = soaked.steps / (now - began)
+            line = f"{soaked.steps} steps in {soaked.worlds} worlds, {pace:.0f} a second"
+            print(line, file=sys.stderr, flush=True)
+
+    print(f"seeds from {seed} on, {steps} steps", flush=True)
+    soaked = soak_worlds(parts, steps=steps, seed=seed, told=progress)
+    if soaked.found is None:
+        print(summary(soaked, time.monotonic() - began))
+        return 0
+    file = keep or KEEP
+    Path(file).write_bytes(stored(soaked.found.shrunk))
+    print(told(soaked.found, file))
+    return 1
+
+
+def summary(soaked: Soaked, seconds: float) -> str:
+    """What was met, and that every rule held."""
+    last = soaked.first_seed + soaked.worlds - 1
+    lines = [
+        f"{soaked.steps} steps in {soaked.worlds} worlds (seeds {soaked.first_seed} to {last}) "
+        f"in {seconds:.0f} s: no rule was broken"
+    ]
+    return "\n".join(
+        lines + [f"  {name}: {count}" for name, count in sorted(soaked.counts.items())]
+    )
+
+
+def _replay(path: str) -> int:
+    """Run one stored world as it is."""
+    try:
+        world = loaded(Path(path).read_bytes(), path)
+    except OSError as error:
+        raise EnginebayError(f"{path!r} can't be read: {error}") from error
+    broken = found(world, shipped())
+    if broken is None:
+        print(f"{path}: every rule holds in this world of {len(world.visits)} requests")
+        return 0
+    print(told(broken, path))
+    return 1
