@@ -1,13 +1,14 @@
 """Admission: the queue has an end, in choices and in prompt tokens."""
 
-import math
-
 import msgspec
 
 from enginebay import hookimpl
-from enginebay.errors import StackError
 from enginebay.flow import Refusal
 from enginebay.hookspecs.admission import AdmissionContext, Ask, Load
+
+from .bounds import require_least, require_order
+from .claims import Claims
+from .comeback import Comeback
 
 CONTRACT = (1, 0)
 
@@ -21,10 +22,11 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_waiting_tokens: int = 65_536
     """Prompt tokens that may wait; a prompt counts once for each choice. 0: no bound."""
     retry_after: float = 1.0
-    """Seconds told to a refused caller while the engine's pace is unknown, and the least
-    told at any time."""
+    """Seconds told to a refused caller while the engine's pace is unknown, and the
+    shortest estimate at any time."""
     max_retry_after: float = 60.0
-    """Seconds told at most."""
+    """The longest estimate, in seconds; up to half as much more is told, so that not all
+    come back at once."""
 
 
 class BoundedQueue:
@@ -39,23 +41,21 @@ class BoundedQueue:
         self._name = name
         self._seats = seats
         self._options = options
-        self._choices: dict[str, int] = {}
-        """Of each admitted request."""
-        self._held = 0
+        self._choices = Claims()
+        self._comeback = Comeback(options.retry_after, options.max_retry_after)
 
     def ask(self, ask: Ask, load: Load) -> Refusal | None:
         refusal = self._queue(ask, load) or self._tokens(ask, load)
         if refusal is None:
-            self._choices[ask.request_id] = ask.n
-            self._held += ask.n
+            self._choices.add(ask.request_id, ask.n)
         return refusal
 
     def release(self, request_id: str) -> None:
-        self._held -= self._choices.pop(request_id, 0)
+        self._choices.drop(request_id)
 
     def _queue(self, ask: Ask, load: Load) -> Refusal | None:
         limit = self._options.max_waiting
-        waiting = max(load.num_waiting, self._held - self._seats)
+        waiting = max(load.num_waiting, self._choices.total - self._seats)
         if not limit or waiting <= 0 or waiting + ask.n <= limit:
             return None
         return self._refusal(
@@ -63,7 +63,7 @@ class BoundedQueue:
             message=f"{waiting} choices wait already and {ask.n} would join; {limit} may",
             limit=limit,
             current=waiting,
-            retry_after=self._retry(waiting + ask.n - limit, load),
+            retry_after=self._retry(waiting + ask.n - limit, ask, load),
         )
 
     def _tokens(self, ask: Ask, load: Load) -> Refusal | None:
@@ -72,13 +72,13 @@ class BoundedQueue:
         total = load.waiting_tokens + joining
         if not limit or not load.num_waiting or total < limit or (joining and total == limit):
             return None
-        share = (total - limit) / max(load.waiting_tokens, 1) * load.num_waiting
+        choices = (total - limit) / max(load.waiting_tokens, 1) * load.num_waiting
         return self._refusal(
             reason="queue_tokens",
             message=f"{load.waiting_tokens} prompt tokens wait already; {limit} may",
             limit=limit,
             current=load.waiting_tokens,
-            retry_after=self._retry(math.ceil(share), load),
+            retry_after=self._retry(choices, ask, load),
         )
 
     def _refusal(
@@ -94,26 +94,14 @@ class BoundedQueue:
             retry_after=retry_after,
         )
 
-    def _retry(self, excess: int, load: Load) -> float:
-        """Seconds until ``excess`` places more are free, at the pace of late."""
-        least, most = self._options.retry_after, self._options.max_retry_after
-        if load.requests_per_second <= 0:
-            return least
-        return min(max(math.ceil(excess / load.requests_per_second), least), most)
+    def _retry(self, choices: float, ask: Ask, load: Load) -> float:
+        """Seconds until so many choices fewer are here."""
+        return self._comeback.turn(ask, load, choices / self._choices.mean)
 
 
 @hookimpl
 def enginebay_admission(options: Options, context: AdmissionContext) -> BoundedQueue:
     """Build it for the engine's number of seats."""
-    for field in ("max_waiting", "max_waiting_tokens", "retry_after"):
-        value = getattr(options, field)
-        if value < 0:
-            msg = f"{context.name}: {field} is {value}; it must be 0 or more"
-            raise StackError(msg)
-    if options.max_retry_after < options.retry_after:
-        msg = (
-            f"{context.name}: max_retry_after is {options.max_retry_after}; "
-            f"it must not be below retry_after, {options.retry_after}"
-        )
-        raise StackError(msg)
+    require_least(context, options, 0, "max_waiting", "max_waiting_tokens", "retry_after")
+    require_order(context, options, ("retry_after", "max_retry_after"))
     return BoundedQueue(context.name, context.limits.max_sequences, options)

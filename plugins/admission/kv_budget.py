@@ -6,9 +6,13 @@ from typing import Literal
 import msgspec
 
 from enginebay import hookimpl
-from enginebay.errors import PluginError, StackError
+from enginebay.errors import StackError
 from enginebay.flow import Refusal
 from enginebay.hookspecs.admission import AdmissionContext, Ask, Load
+
+from .bounds import require_budget, require_least, require_order
+from .claims import Claims
+from .comeback import Comeback
 
 CONTRACT = (1, 0)
 
@@ -28,7 +32,10 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Blocks that all admitted requests together may claim, as a multiple of the pool;
     0: no bound. Read when optimistic; ``guaranteed`` is 1 by its meaning."""
     retry_after: float = 1.0
-    """Seconds told to a refused caller while the engine's pace is unknown."""
+    """Seconds told to a refused caller while the engine's pace is unknown, and the
+    shortest estimate at any time."""
+    max_retry_after: float = 60.0
+    """The longest estimate, in seconds; up to half as much more is told."""
 
 
 class KVBudget:
@@ -45,12 +52,10 @@ class KVBudget:
         self._max_model_len = max_model_len
         self._share = 1.0 if guaranteed else options.output_share
         self._overcommit = 1.0 if guaranteed else options.overcommit
-        self._retry_after = options.retry_after
-        self._claims: dict[str, int] = {}
-        self._claimed = 0
+        self._claims = Claims()
+        self._comeback = Comeback(options.retry_after, options.max_retry_after)
 
     def ask(self, ask: Ask, load: Load) -> Refusal | None:
-        """:raises PluginError: it stands in the ``door`` chain"""
         alone, claim = self._blocks(ask, 1), self._blocks(ask, ask.n)
         if alone > load.num_blocks:
             return self._never(alone, load.num_blocks, "the KV pool holds")
@@ -58,21 +63,18 @@ class KVBudget:
             limit = math.floor(self._overcommit * load.num_blocks)
             if claim > limit:
                 return self._never(claim, limit, "all requests together may claim")
-            if self._claimed + claim > limit:
-                return self._later(claim, limit, load)
-        self._claims[ask.request_id] = claim
-        self._claimed += claim
+            if self._claims.total + claim > limit:
+                return self._later(ask, load, claim, limit)
+        self._claims.add(ask.request_id, claim)
         return None
 
     def release(self, request_id: str) -> None:
-        self._claimed -= self._claims.pop(request_id, 0)
+        self._claims.drop(request_id)
 
     def _blocks(self, ask: Ask, choices: int) -> int:
-        if ask.num_prompt_tokens is None:
-            msg = f"{self._name} needs the prompt's length: list it under budget, not door"
-            raise PluginError(msg)
-        full, rest = divmod(ask.num_prompt_tokens, self._block_size)
-        room = max(self._max_model_len - ask.num_prompt_tokens, 1)
+        length = ask.num_prompt_tokens or 0
+        full, rest = divmod(length, self._block_size)
+        room = max(self._max_model_len - length, 1)
         output = room if ask.max_tokens is None else min(ask.max_tokens, room)
         counted = max(math.ceil(output * self._share), 1)
         return full + choices * math.ceil((rest + counted - 1) / self._block_size)
@@ -91,24 +93,20 @@ class KVBudget:
             param="prompt",
         )
 
-    def _later(self, claim: int, limit: int, load: Load) -> Refusal:
+    def _later(self, ask: Ask, load: Load, claim: int, limit: int) -> Refusal:
         """``retry_after``: until the mean request has left often enough."""
-        wait = self._retry_after
-        if load.requests_per_second > 0:
-            mean = self._claimed / len(self._claims)
-            wait = max(
-                wait, math.ceil((self._claimed + claim - limit) / mean / load.requests_per_second)
-            )
+        claimed = self._claims.total
+        wait = self._comeback.turn(ask, load, (claimed + claim - limit) / self._claims.mean)
         return Refusal(
             plugin=self._name,
             reason="kv_claimed",
             kind="server",
             message=(
-                f"admitted requests claim {self._claimed} of {limit} KV blocks and this one "
+                f"admitted requests claim {claimed} of {limit} KV blocks and this one "
                 f"needs {claim}. Try again in {wait:g} seconds"
             ),
             limit=limit,
-            current=self._claimed,
+            current=claimed,
             retry_after=wait,
         )
 
@@ -116,6 +114,9 @@ class KVBudget:
 @hookimpl
 def enginebay_admission(options: Options, context: AdmissionContext) -> KVBudget:
     """Build it for the engine's block size and context length."""
+    require_budget(context, "counting blocks")
+    require_least(context, options, 0, "retry_after")
+    require_order(context, options, ("retry_after", "max_retry_after"))
     if not 0 <= options.output_share <= 1:
         msg = f"{context.name}: output_share is {options.output_share}; it must be 0 to 1"
         raise StackError(msg)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginebay.errors import PluginError, StackError
+from enginebay.errors import StackError
 from enginebay.hookspecs.admission import AdmissionContext, Ask, Load
 from enginebay.hookspecs.model import Limits
 from enginebay.plugins.admission import kv_budget
@@ -86,7 +86,8 @@ def test_claims_of_all_admitted_requests_stay_below_the_bound():
     refusal = budget.ask(ask(16, "c"), load(pace=0.25))
     assert refusal is not None
     assert (refusal.kind, refusal.reason) == ("server", "kv_claimed")
-    assert (refusal.limit, refusal.current, refusal.retry_after) == (12, 12, 1.0)
+    assert (refusal.limit, refusal.current) == (12, 12)
+    assert refusal.retry_after >= 1.0
     budget.release("a")
     budget.release("a")
     assert budget.ask(ask(96, "c"), load()) is None
@@ -100,7 +101,7 @@ def test_retry_after_follows_the_engines_pace():
     budget.ask(ask(64, "b"), load())
     refusal = budget.ask(ask(64, "c"), load(pace=0.25))
     assert refusal is not None
-    assert refusal.retry_after == 4.0
+    assert 4.0 <= refusal.retry_after <= 6.0
 
 
 def test_without_overcommit_only_the_single_request_is_judged():
@@ -110,9 +111,13 @@ def test_without_overcommit_only_the_single_request_is_judged():
 
 
 def test_at_the_door_it_says_where_it_belongs():
-    """The prompt's length is unknown there, so it can't keep its promise."""
-    with pytest.raises(PluginError, match=r"kv .* list it under budget"):
-        make().ask(ask(None), load())
+    """The prompt's length is unknown there, so the start stops."""
+    limits = Limits(
+        max_model_len=64, max_step_tokens=16, max_sequences=4, block_size=16, num_blocks=0
+    )
+    context = AdmissionContext(name="kv", limits=limits, chain="door")
+    with pytest.raises(StackError, match=r"kv: .* list it under budget"):
+        kv_budget.enginebay_admission(kv_budget.Options(), context)
 
 
 @pytest.mark.parametrize(
