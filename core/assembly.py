@@ -24,7 +24,6 @@ from .hookspecs.observer import ObserverContext
 from .hookspecs.quant import QuantContext
 from .hookspecs.sampler import SamplerContext
 from .hookspecs.scheduler import SchedulerContext
-from .hookspecs.sink import SinkContext
 from .identity import cache_identity, served_name, service_version
 from .intake import Intake
 from .meter import Meter
@@ -71,15 +70,18 @@ class Assembly:
     """How long each phase of the start took."""
 
 
-def assemble(stack: Stack, progress: Progress = no_progress) -> Assembly:
+def assemble(
+    stack: Stack, progress: Progress = no_progress, build: Assembler | None = None
+) -> Assembly:
     """Build a stack down to a client; the engine is not started yet.
 
+    :param build: of this stack, where parts of it were built before
     :raises StackError: the stack file is wrong
     :raises PluginError: a chosen plugin can't be used
     :raises ModelError: the model can't be found, read or accounted for
     """
     options = stack.engine
-    build = Assembler(stack, progress)
+    build = Assembler(stack, progress) if build is None else build
     build.load_all()
     threads = configure_threads(options.threads)
     build.lap("plugins")
@@ -110,6 +112,7 @@ def assemble(stack: Stack, progress: Progress = no_progress) -> Assembly:
             device=options.device,
             threads=threads,
             swap_bytes=options.swap_bytes(),
+            before_load=build.before_load,
         ),
     )
     num_slots = executor.num_swap_blocks if isinstance(executor, Swapping) else 0
@@ -128,7 +131,7 @@ def assemble(stack: Stack, progress: Progress = no_progress) -> Assembly:
         registry=build.registry,
         engine=engine,
         client=build.one("client", ClientContext(engine=engine)),
-        sinks=dict(build.chain("sinks", lambda entry: SinkContext())),
+        sinks=build.sinks,
         table=table,
         spec=spec,
         checkpoint=checkpoint,
@@ -157,9 +160,12 @@ def _engine(
     options = build.stack.engine
     text = checkpoint.text
     timeline = Timeline(capacity_requests=max(1024, 4 * limits.max_sequences))
+    block_bytes = executor.memory().get("kv", 0) // max(limits.num_blocks, 1)
     observers = build.chain(
         "observers",
-        lambda entry: ObserverContext(model_name=name, limits=limits, timeline=timeline),
+        lambda entry: ObserverContext(
+            model_name=name, limits=limits, timeline=timeline, block_bytes=block_bytes
+        ),
     )
     watch = Watch(observers, timeline)
     allocator = build.one(

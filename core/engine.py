@@ -80,6 +80,8 @@ class Engine:
         self._wake = threading.Event()
         self._listeners: dict[int, Listener] = {}
         self._step = 0
+        self._committed = -1
+        """The last step whose results are in."""
 
     @property
     def allocator(self) -> Allocator:
@@ -140,6 +142,7 @@ class Engine:
             self.fail(f"{type(error).__name__}: {error}")
         finally:
             self.executor.close()
+            self.watch.close(self)
 
     def step(self) -> bool:
         """One turn. False: there was nothing to compute."""
@@ -191,6 +194,7 @@ class Engine:
 
     def _commit(self, plan: StepPlan, result: StepResult, began: float) -> None:
         now = self.clock()
+        self._committed = plan.step
         outputs = {output.sequence_id: output for output in result.outputs}
         for span in plan.spans:
             self.roster.advance(span, outputs.get(span.sequence_id), now)
@@ -204,7 +208,7 @@ class Engine:
             if listener is None:
                 continue
             try:
-                listener(EventBatch(step=self._step, time=self.clock(), events=tuple(events)))
+                listener(EventBatch(step=self._committed, time=self.clock(), events=tuple(events)))
             except Exception:
                 log.exception("a client's listener raised; its requests are cancelled")
                 del self._listeners[client]

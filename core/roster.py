@@ -142,10 +142,14 @@ class Roster:
         for group in list(self.groups.values()):
             events = self._outbox[group.client]
             for sequence in group.sequences:
-                events += self._commit.end(sequence, "error")
+                ended = self._commit.end(sequence, "error")
+                if ended:
+                    self._watch.finished(sequence, self._clock())
+                events += ended
             failure = Failure(message=message, kind="engine")
             events.append(Ended(request_id=group.request.id, usage=group.usage(), error=failure))
             self._intake.finished(group)
+            self._watch.ended(group, self._clock(), message)
         self.groups.clear()
         self.sequences.clear()
         self.seats.clear()
@@ -155,10 +159,11 @@ class Roster:
         """Note tokens as written to their reader."""
         for report in written:
             group = self.groups.get(report.request_id)
-            if group is not None and 0 <= report.index < len(group.sequences):
+            if group is None:
+                self._watch.written_late(report)
+            elif 0 <= report.index < len(group.sequences):
                 sequence = group.sequences[report.index]
-                self._watch.written(report, report.num_tokens - sequence.num_written)
-                sequence.num_written = report.num_tokens
+                sequence.num_written = self._watch.written(report, sequence.num_written)
 
     def check_readers(self, now: float) -> None:
         """Queue whose readers caught up; cut those that take nothing for too long."""

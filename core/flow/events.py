@@ -103,5 +103,7 @@ class EventBatch(Frozen, frozen=True, kw_only=True):
     """All events of one step for one client: the reader wakes once a step."""
 
     step: int
+    """The step whose results it carries. Events that come of no results (a cancel, say)
+    carry the step committed last, -1 before the first."""
     time: float
     events: tuple[Event, ...]
