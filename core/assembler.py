@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ from .errors import ModelError, StackError
 from .hookspecs.families import SLOTS
 from .hookspecs.format import FormatContext
 from .hookspecs.model import Limits, ModelContext
+from .hookspecs.sink import SinkContext
 from .hookspecs.source import SourceContext
+from .ledger.process import resident
 from .locate import locate, open_checkpoint
 from .registry import Registry
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from .hookspecs.format import Checkpoint
     from .hookspecs.model import ModelFamily, ModelSpec
+    from .hookspecs.sink import SinkKind
     from .hookspecs.source import Files, Progress
     from .stack import Entry, Stack
 
@@ -54,6 +58,8 @@ class Assembler:
         self.stack = stack
         self.registry = Registry()
         self.seconds: dict[str, float] = {}
+        self.before_load = 0
+        """Bytes that the process took once every plugin was imported."""
         self._progress = progress
         self._since = time.perf_counter()
 
@@ -68,6 +74,11 @@ class Assembler:
             for entry in self.stack.chain(slot)
         ]
 
+    @cached_property
+    def sinks(self) -> dict[str, SinkKind]:
+        """What transports and programs put answers together with; built once."""
+        return dict(self.chain("sinks", lambda entry: SinkContext()))
+
     def load_all(self) -> None:
         """Import and validate every chosen plugin: a wrong one stops the start at once,
         before a model is fetched.
@@ -80,6 +91,7 @@ class Assembler:
         for slot, entries in self.stack.slots.items():
             for entry in entries:
                 self.registry.load(SLOTS[slot], entry.use)
+        self.before_load, _ = resident()
 
     def lap(self, phase: str) -> None:
         """Note how long a phase took."""

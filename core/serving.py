@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from .assembler import no_progress
+from .assembler import Assembler, no_progress
 from .assembly import Assembly, assemble
 from .errors import StackError
 from .hookspecs.client import ClientContext
 from .hookspecs.families import SLOTS
-from .hookspecs.transport import TransportContext
+from .hookspecs.transport import Listening, TransportContext
+from .identity import served_name
 from .probe import probe
+from .starting import Starting
 
 if TYPE_CHECKING:
     from .hookspecs.source import Progress
@@ -47,26 +49,46 @@ class Serving:
 
 
 def serve(stack: Stack, progress: Progress = no_progress) -> Serving:
-    """Assemble, probe and start an engine, and build its transports.
+    """Build the transports, then load, probe and start their engine.
+
+    Those that can listen do so at once and say that they are starting: a taken port or a
+    wrong key file is told before minutes of loading, and who asks meanwhile is answered.
 
     :raises StackError: the stack names no transport, or the probe fails
     """
     if not stack.chain("transports"):
         raise StackError(f'stack {stack.name!r} has no transports; add transports = ["http"]')
-    assembly = assemble(stack, progress)
+    build = Assembler(stack, progress)
+    build.load_all()
+    pairs = [_transport(build, entry) for entry in stack.chain("transports")]
+    listening: list[Transport] = []
+    try:
+        for transport, _ in pairs:
+            if isinstance(transport, Listening):
+                transport.open()
+                listening.append(transport)
+        assembly = _started(build, progress, [client for _, client in pairs])
+    except BaseException:
+        for transport in listening:
+            transport.stop()
+            transport.serve()  # returns once it has let go of its address
+        raise
+    return Serving(assembly, [transport for transport, _ in pairs])
+
+
+def _transport(build: Assembler, entry: Entry) -> tuple[Transport, Starting]:
+    """Each transport has a client of its own: a client has one listener."""
+    options = build.stack.engine
+    client = Starting()
+    name = options.served_name or served_name(options.model)
+    context = TransportContext(clients={name: client}, sinks=build.sinks)
+    return build.registry.build(SLOTS["transports"], entry, context), client
+
+
+def _started(build: Assembler, progress: Progress, clients: list[Starting]) -> Assembly:
+    assembly = assemble(build.stack, progress, build)
     probe(assembly)
     assembly.engine.start()
-    transports = [_transport(assembly, entry) for entry in stack.chain("transports")]
-    return Serving(assembly, transports)
-
-
-def _transport(assembly: Assembly, entry: Entry) -> Transport:
-    """Each transport has a client of its own: a client has one listener."""
-    client = assembly.registry.build(
-        SLOTS["client"], assembly.stack.one("client"), ClientContext(engine=assembly.engine)
-    )
-    context = TransportContext(
-        clients={assembly.name: client}, sinks=assembly.sinks, version=assembly.version
-    )
-    transport: Transport = assembly.registry.build(SLOTS["transports"], entry, context)
-    return transport
+    for client in clients:
+        client.ready(build.one("client", ClientContext(engine=assembly.engine)))
+    return assembly

@@ -69,7 +69,10 @@ class Info:
 
     async def version(self, request: Request) -> Response:
         """``GET /version``: the package's version, and the service's."""
-        return _json({"version": __version__, "service_version": self._version})
+        known = [client.snapshot().info for client in self._clients.values()]
+        versions = [info["service_version"] for info in known if "service_version" in info]
+        service = self._version or "+".join(versions)
+        return _json({"version": __version__, "service_version": service})
 
     def _model(self, name: str, client: EngineClient) -> dict[str, Any]:
         limits = client.snapshot().info.get("limits", {})
