@@ -14,6 +14,7 @@ from .access import Access
 from .chat import read_chat
 from .completions import read_completion
 from .errors import ApiError
+from .evidence import Evidence
 from .gate import Gate
 from .gateway import Gateway
 from .generate import Generate
@@ -31,6 +32,7 @@ def build_app(
 ) -> Starlette:
     """The application, over a gateway that is started with the loop."""
     info = Info(gateway, version)
+    evidence = Evidence(gateway)
     chat = partial(read_chat, window=options.window)
     completion = partial(read_completion, window=options.window, max_choices=options.max_choices)
     bounds = (options.max_body_bytes, options.body_seconds)
@@ -39,6 +41,9 @@ def build_app(
         Route("/v1/completions", Generate(gateway, completion, *bounds), methods=["POST"]),
         Route("/v1/models", info.models),
         Route("/v1/models/{id:path}", info.model),
+        Route("/v1/requests", evidence.requests),
+        Route("/v1/requests/{id}/timeline", evidence.timeline),
+        Route("/v1/ledger", evidence.ledger),
         Route("/health", info.health),
         Route("/ready", info.ready),
         Route("/metrics", info.metrics),

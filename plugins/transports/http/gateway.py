@@ -21,6 +21,7 @@ from enginebay.hookspecs.sink import Reply, SinkKind
 from .call import Call
 from .errors import ApiError, Refused, unavailable
 from .exchange import Exchange
+from .recent import Recent
 
 TICK_SECONDS: Final = 0.5
 """How often slow readers and dead engines are looked for."""
@@ -51,6 +52,7 @@ class Gateway:
     ) -> None:
         self.clients = clients
         self.draining = False
+        self.recent = Recent()
         self._sinks = sinks
         self._bounds = bounds
         self._exchanges: dict[str, Exchange] = {}
@@ -93,6 +95,7 @@ class Gateway:
             call, accepted = await loop.run_in_executor(self._pool, self._enter, exchange, read)
         finally:
             self._pending -= 1
+        self.recent.add(call)
         kind = self._sinks["sse" if call.stream else "json"]
         exchange.open(kind.open(_with_prompts(call.reply, accepted)))
         return call
