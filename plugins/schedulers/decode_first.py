@@ -31,7 +31,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DecodeFirst:
-    """Decodes, then unfinished prompts, then new ones; the youngest gives way."""
+    """Decodes, then unfinished prompts, then new ones; the last of these gives way."""
 
     def __init__(self, options: Options, limits: Limits) -> None:
         self._options = options
@@ -44,9 +44,8 @@ class DecodeFirst:
 
     def plan(self, build: StepBuilder) -> None:
         """A stable sort keeps the oldest start first on either side."""
-        running = build.running
-        order = sorted(running, key=in_prompt)
-        if not advance(build, order, how=self._options.preemption, victims=running):
+        order = sorted(build.running, key=in_prompt)
+        if not advance(build, order, how=self._options.preemption):
             start(build, self._queue, self._limits)
 
     def remove(self, sequence_id: int) -> None:

@@ -5,25 +5,24 @@ from enginebay.conformance.worlds import limits_of, require_all_well
 from enginebay.plugins.schedulers.decode_first import DecodeFirst, Options
 
 
-def recorded(**limits):
+def recorded(depth=1, **limits):
     """A harness with the policy."""
-    return Recorded(lambda given: DecodeFirst(Options(), given), limits_of(**limits))
+    return Recorded(lambda given: DecodeFirst(Options(), given), limits_of(**limits), depth=depth)
 
 
 def test_decodes_go_before_a_prompt_that_started_earlier():
-    """The younger one decodes while the older one's prompt takes what is left."""
-    harness = recorded(max_step_tokens=8)
-    harness.come("long", 17, 2)
+    """The younger one began while a piece of the older one's prompt was under way."""
+    harness = recorded(depth=2, max_step_tokens=8)
+    harness.come("long", 40, 1)
     harness.turn()
-    harness.come("a", 3, 3)
+    harness.come("a", 3, 2, window=1)
+    for _ in range(3):
+        harness.turn()
+    harness.write("a", 1)
+    harness.turn()
+    assert harness.plans == [[("long", 8)], [("a", 3)], [("long", 8)], [("a", 1), ("long", 7)]]
     harness.finish()
-    assert harness.plans == [
-        [("long", 8)],
-        [("long", 8)],
-        [("long", 1), ("a", 3)],
-        [("long", 1), ("a", 1)],
-        [("a", 1)],
-    ]
+    require_all_well(harness, "decode-first")
 
 
 def test_a_prompt_takes_all_that_is_left():
@@ -43,13 +42,13 @@ def test_a_prompt_takes_all_that_is_left():
     ]
 
 
-def test_the_youngest_start_gives_way():
-    """Whoever decodes is served first, but the last to start loses its blocks first."""
-    harness = recorded(num_blocks=9, max_model_len=36, max_step_tokens=8)
-    harness.come("long", 14, 12)
+def test_the_last_in_order_gives_way():
+    """An unfinished prompt loses its blocks to one that decodes."""
+    harness = recorded(num_blocks=10, max_model_len=40, max_step_tokens=8)
+    harness.come("a", 4, 24)
     harness.turn()
-    harness.come("quick", 2, 16)
+    harness.come("long", 30, 2)
     harness.finish()
     require_all_well(harness, "decode-first")
     usage = {name: answer.ended.usage for name, answer in harness.answers.of.items()}
-    assert (usage["long"].num_preemptions, usage["quick"].num_preemptions) == (0, 1)
+    assert (usage["a"].num_preemptions, usage["long"].num_preemptions) == (0, 1)

@@ -33,7 +33,20 @@ def test_a_prompt_longer_than_any_step_is_cut():
 
 
 def test_the_order_is_that_of_arrival_whoever_started_first():
-    """One that came back after it gave way goes before those who came later."""
+    """The second choice of the first request starts last and goes second."""
+    harness = recorded(max_step_tokens=9)
+    harness.come("a", 4, 4, n=2)
+    harness.come("b", 5, 4)
+    harness.finish()
+    assert harness.plans[:3] == [
+        [("a", 4), ("b", 5)],
+        [("a", 1), ("b", 1), ("a", 1)],
+        [("a", 1), ("a", 1), ("b", 1)],
+    ]
+
+
+def test_who_gave_way_goes_before_those_who_came_later():
+    """It waits at its old place, and computes its lost positions first."""
     harness = recorded(num_blocks=15, max_model_len=40)
     for name in ("old", "middle", "young"):
         harness.come(name, 11, 16)
@@ -43,7 +56,6 @@ def test_the_order_is_that_of_arrival_whoever_started_first():
     harness.finish()
     require_all_well(harness, "fcfs")
     preemptions = [harness.answers.of[n].ended.usage.num_preemptions for n in harness.answers.of]
-    assert preemptions[:2] == [0, 0]
-    assert preemptions[2] == 1
+    assert preemptions[:3] == [0, 0, 1]
     prompts = [name for plan in harness.plans for name, count in plan if count > 1]
     assert prompts[:5] == ["old", "middle", "young", "young", "late"]

@@ -24,12 +24,12 @@ def test_decodes_stand_still_while_prompts_are_computed():
     harness = recorded(max_step_tokens=8)
     harness.come("a", 3, 3)
     harness.turn()
-    for name, length in (("b", 5), ("c", 3), ("d", 4)):
+    for name, length in (("b", 5), ("c", 2), ("d", 4)):
         harness.come(name, length, 1)
     harness.finish()
     assert harness.plans == [
         [("a", 3)],
-        [("b", 5), ("c", 3)],
+        [("b", 5), ("c", 2)],
         [("d", 4)],
         [("a", 1)],
         [("a", 1)],
