@@ -38,3 +38,15 @@ class Batch:
     def num_sequences(self) -> int:
         """S."""
         return self.contexts.shape[0]
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All of them, for the ledger."""
+        return (
+            self.token_ids,
+            self.positions,
+            self.row_starts,
+            self.contexts,
+            self.tables,
+            self.slots,
+            self.logit_rows,
+        )

@@ -8,10 +8,12 @@ import torch
 
 from .dispatch import KernelTable
 from .errors import ModelError
+from .hookspecs.executor import Holding
 from .hookspecs.format import Checkpoint
 from .hookspecs.kernel import KVSpec, OpSignature
 from .hookspecs.model import Decoder, ModelFamily, ModelSpec, Role, Weight, check_weights
 from .hookspecs.quant import PackedLinear, Quantizer
+from .ledger.storages import storage_key
 
 log = structlog.get_logger("enginebay.weights")
 
@@ -22,8 +24,9 @@ HARMLESS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 class CheckpointBuilder:
     """What a model family builds its decoder with (``enginebay.hookspecs.model``).
 
-    ``tensors`` holds everything that stays in memory, by name, no storage twice: the
-    ledger's line ``weights``. Source tensors are copied one at a time and dropped.
+    ``holdings`` is everything that stays in memory, by name, no storage twice: the
+    ledger's line ``weights``. Source tensors are copied one at a time and dropped. On
+    the device ``meta`` nothing is read and nothing takes memory: a rehearsal.
     """
 
     def __init__(
@@ -37,18 +40,27 @@ class CheckpointBuilder:
     ) -> None:
         self.checkpoint = checkpoint
         self.shapes = {weight.name: weight.shape for weight in weights}
+        self.roles = {weight.name: weight.role for weight in weights}
         self.quantizer = quantizer
         self.table = table
         self.dtype: torch.dtype = getattr(torch, dtype)
         self.device = torch.device(device)
         self.tensors: dict[str, torch.Tensor] = {}
+        self.holdings: dict[str, Holding] = {}
+        self._known: set[int] = set()
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor of the checkpoint in the stack's compute dtype, on its device."""
         kept = self.tensors.get(name)
         if kept is None:
-            kept = self.tensors[name] = self._stack((name,))
+            kept = self._stack((name,))
+            self._hold(name, kept, self.roles[name])
         return kept
+
+    def keep(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Enter a tensor that the decoder made itself."""
+        self._hold(name, tensor, "constant")
+        return tensor
 
     def linear(self, name: str, parts: tuple[str, ...], role: Role = "linear") -> PackedLinear:
         """Weights ``parts`` stacked by rows, packed by the quantization plugin.
@@ -61,7 +73,11 @@ class CheckpointBuilder:
         biases = [part.removesuffix(".weight") + ".bias" for part in parts]
         bias = self._stack(tuple(biases)) if biases[0] in self.shapes else None
         packed = self.quantizer.pack(name, role, weight, bias)
-        self._keep(packed)
+        for key, tensor in packed.tensors.items():
+            kind = role if key == "weight" else "metadata"
+            self._hold(f"{name}.{key}", tensor, kind, packed.scheme)
+        if packed.bias is not None:
+            self._hold(f"{name}.bias", packed.bias, "bias")
         return packed
 
     def op(self, signature: OpSignature) -> Callable[..., Any]:
@@ -78,21 +94,21 @@ class CheckpointBuilder:
         shape = (rows, *self.shapes[names[0]][1:])
         joined = torch.empty(shape, dtype=self.dtype, device=self.device)
         start = 0
+        if self.device.type == "meta":
+            return joined
         for name in names:
             part = self.checkpoint.load(name).detach()
             joined[start : start + part.shape[0]].copy_(part)
             start += part.shape[0]
         return joined
 
-    def _keep(self, packed: PackedLinear) -> None:
-        """Record a layer's tensors, but for those that share a recorded storage."""
-        known = {tensor.untyped_storage().data_ptr() for tensor in self.tensors.values()}
-        new = {f"{packed.name}.{key}": tensor for key, tensor in packed.tensors.items()}
-        if packed.bias is not None:
-            new[f"{packed.name}.bias"] = packed.bias
-        for name, tensor in new.items():
-            if tensor.untyped_storage().data_ptr() not in known:
-                self.tensors[name] = tensor
+    def _hold(self, name: str, tensor: torch.Tensor, role: str, scheme: str = "") -> None:
+        """Record a tensor, unless it shares a recorded storage."""
+        key = storage_key(tensor)
+        if key not in self._known:
+            self._known.add(key)
+            self.tensors[name] = tensor
+            self.holdings[name] = Holding("weights", name, tensor, role, scheme)
 
 
 def open_builder(

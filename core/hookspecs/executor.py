@@ -7,7 +7,11 @@ from ..flow import StepPlan, StepResult
 from .markers import hookspec
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
     from ..dispatch import KernelTable
+    from ..ledger.lines import Plan
     from ..sampling import Chain
     from .format import Checkpoint
     from .model import Limits, ModelFamily, ModelSpec
@@ -59,6 +63,43 @@ class Swapping(Protocol):
 
 
 @dataclass(frozen=True)
+class Holding:
+    """A tensor or buffer that an executor keeps: on which line it stands, what it is for."""
+
+    line: str
+    """``weights``, ``kv``, ``swap`` or ``runtime``; see ``enginebay.ledger``."""
+    name: str
+    memory: "torch.Tensor | np.ndarray[Any, Any]"
+    role: str = ""
+    """For weights: the tensor's role, ``metadata`` for scales and zero points, or
+    ``constant`` for what the decoder computed itself."""
+    scheme: str = ""
+
+
+@runtime_checkable
+class Accounting(Protocol):
+    """Optional: an executor that shows every storage it keeps. May be asked from any
+    thread."""
+
+    @property
+    def plan(self) -> "Plan":
+        """What it meant to take, made before anything was loaded."""
+
+    @property
+    def before_load(self) -> int:
+        """Bytes that the process itself took before the load; 0 when unknown."""
+
+    @property
+    def step_peak(self) -> tuple[int, int]:
+        """(bytes, tokens): temporary memory at its highest within the largest step that
+        was measured, and the positions of that step; zeros before ``warm_up``."""
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """Everything kept between steps. Views of one storage may be named apart, on one
+        line."""
+
+
+@dataclass(frozen=True)
 class ExecutorContext:
     """What an executor is built with."""
 
@@ -76,6 +117,8 @@ class ExecutorContext:
     threads: int
     swap_bytes: int = 0
     """Host memory for swapped-out KV blocks."""
+    before_load: int = 0
+    """Bytes that the process itself took before the model was opened; 0: not measured."""
 
 
 @hookspec(firstresult=True)

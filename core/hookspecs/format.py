@@ -20,6 +20,10 @@ class TensorInfo(Frozen, frozen=True, kw_only=True):
     shape: tuple[int, ...]
     dtype: str
     file: str
+    num_bytes: int = 0
+    """As stored; 0 when the format doesn't say."""
+    metadata_bytes: int = 0
+    """Of those: scales, minimums and whatever else quantized blocks carry beside codes."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ..flow import BlockOp, Frozen, TokenIds
 from .markers import hookspec
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
     from ..batch import Batch
@@ -91,6 +92,14 @@ class HostSlots(Protocol):
     def reserve_host(self, num_slots: int) -> None:
         """Make slots ``0 .. num_slots - 1``, pinned where the device copies by DMA. A
         store without this makes a slot when it is first saved to."""
+
+
+@runtime_checkable
+class Buffered(Protocol):
+    """Optional, of an attention: working memory that it keeps between steps."""
+
+    def buffers(self) -> "tuple[torch.Tensor | np.ndarray[Any, Any], ...]":
+        """All of it but the KV store, for the ledger's line ``runtime``."""
 
 
 class Attention(Protocol):

@@ -98,6 +98,13 @@ class Builder(Protocol):
         when the weight map lists it.
         """
 
+    def keep(self, name: str, tensor: "torch.Tensor") -> "torch.Tensor":
+        """Enter a tensor that the decoder made itself in the memory ledger. Every tensor
+        that stays between steps and came from nowhere else must be told.
+
+        :return: the tensor
+        """
+
     def op(self, signature: "OpSignature") -> Callable[..., Any]:
         """The chosen kernel for an op; see ``enginebay.hookspecs.kernel``."""
 

@@ -5,25 +5,36 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+import torch
 
 from enginebay import hookimpl
-from enginebay.errors import CapacityError
-from enginebay.flow import BlockOp, SamplingParams, SequenceStart, Span, StepPlan, StepResult
-from enginebay.hookspecs.executor import Executor, ExecutorContext, Handle
-from enginebay.hookspecs.kernel import HostSlots
+from enginebay.flow import BlockOp, StepPlan, StepResult
+from enginebay.hookspecs.executor import Executor, ExecutorContext, Handle, Holding
+from enginebay.hookspecs.kernel import Buffered, HostSlots
+from enginebay.ledger.peak import measured_peak
+from enginebay.ledger.planning import plan_stack, pool_blocks
+from enginebay.ledger.room import check_room
+from enginebay.ledger.shortage import on_line
+from enginebay.ledger.storages import bytes_by_line, storage_key
 from enginebay.runner import Runner
-from enginebay.weights import attention_signature, kv_spec, load_decoder
+from enginebay.weights import attention_signature, kv_spec, open_builder
+
+from .warm_up import decode_plan, prompt_plan
 
 CONTRACT = (1, 0)
 _MEASURED: Final = 8
 """Blocks saved and loaded to measure what swapping costs."""
+_PAGE: Final = 4096
+_KV_FIX: Final = "lower engine.num_blocks or engine.kv_memory"
+_STEP_FIX: Final = "lower engine.max_step_tokens or engine.kv_memory"
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How it warms up."""
 
-    warm_up_tokens: int = 64
-    """Prompt tokens of the warm-up pass; as many as the pool holds at most."""
+    warm_up_tokens: int = 512
+    """Prompt tokens of the warm-up step, whose memory peak goes into the ledger; as many
+    as a step takes or the pool holds at most."""
 
 
 @dataclass(frozen=True)
@@ -42,89 +53,104 @@ class Local:
         self._options = options
         self._context = context
         self._results: dict[int, StepResult] = {}
-        self.decoder, self._weights = load_decoder(
-            spec=context.spec,
-            family=context.family,
-            checkpoint=context.checkpoint,
-            quantizer=context.quantizer,
-            table=context.table,
-            dtype=context.dtype,
-            device=context.device,
-        )
+        self.before_load = context.before_load
+        self.step_peak = (0, 0)
+        self.plan = plan_stack(context)
+        check_room(self.plan, context.device)
+        spec, limits = context.spec, context.limits
+        with on_line("load", "weights", "take a smaller model or dtype, or free memory"):
+            builder = open_builder(
+                spec=spec,
+                family=context.family,
+                checkpoint=context.checkpoint,
+                quantizer=context.quantizer,
+                table=context.table,
+                dtype=context.dtype,
+                device=context.device,
+            )
+            self.decoder = context.family.build(spec, builder)
+        self._weights = tuple(builder.holdings.values())
         kv = kv_spec(
-            context.spec,
-            block_size=context.limits.block_size,
-            max_model_len=context.limits.max_model_len,
+            spec,
+            block_size=limits.block_size,
+            max_model_len=limits.max_model_len,
             dtype=context.dtype,
         )
         self.attention = context.table.resolve(attention_signature(kv))(kv)
-        self.num_blocks = self._pool()
-        try:
+        self.num_blocks = pool_blocks(limits, context.kv_bytes, self.attention.bytes_per_block)
+        with on_line("load", "kv", _KV_FIX):
             self.attention.allocate(self.num_blocks)
-        except (MemoryError, RuntimeError) as error:
-            msg = (
-                f"load: {self.num_blocks} KV blocks of {self.attention.bytes_per_block} bytes "
-                "can't be allocated; lower engine.num_blocks or engine.kv_memory"
-            )
-            raise CapacityError(msg) from error
+        self._pool = {storage_key(each) for each in self.attention.store.tensors()}
         self.num_swap_blocks = context.swap_bytes // self.attention.bytes_per_block
         self.swap_seconds: float = self._reserve_swap()
         self.runner = Runner(
             decoder=self.decoder,
             attention=self.attention,
             chain=context.chain,
-            limits=context.limits,
-            eos_token_ids=context.spec.eos_token_ids,
+            limits=limits,
+            eos_token_ids=spec.eos_token_ids,
             device=context.device,
         )
 
     def warm_up(self) -> None:
-        """Run a prompt and two decode steps through every op, then forget them."""
-        block_size = self._context.limits.block_size
-        count = max(1, min(self._options.warm_up_tokens, self.num_blocks * block_size - 2))
-        blocks = tuple(range(-(-(count + 2) // block_size)))
-        start = SequenceStart(
-            sequence_id=-1,
-            request_id="warm-up",
-            index=0,
-            token_ids=(0,) * count,
-            num_prompt=count,
-            sampling=SamplingParams(seed=0),
-            seed=0,
-        )
-        prompt = Span(
-            sequence_id=-1, start=0, num_tokens=count, logits_from=count - 1, table=blocks
-        )
-        self.runner.run(StepPlan(step=-1, started=(start,), spans=(prompt,)))
-        for position in (count, count + 1):
-            span = Span(sequence_id=-1, start=position, num_tokens=1, logits_from=position)
-            self.runner.run(StepPlan(step=-1, spans=(span,)))
+        """Touch the pool, run the largest step and two decode steps through every op and
+        measure their temporary memory, then forget them."""
+        with on_line("load", "kv", _KV_FIX):
+            self._touch()
+        limits = msgspec.structs.replace(self._context.limits, num_blocks=self.num_blocks)
+        prompts = prompt_plan(limits, self._options.warm_up_tokens)
+        with (
+            on_line("load", "runtime", _STEP_FIX),
+            measured_peak(self._context.device) as peak,
+        ):
+            self.runner.run(prompts)
+            for step in range(2):
+                self.runner.run(decode_plan(prompts, step))
+        self.step_peak = (peak.num_bytes, prompts.num_tokens)
         self.runner.rows.clear()
 
     def execute(self, plan: StepPlan) -> Done:
-        """Compute the plan now: a CPU has no queue of its own."""
-        self._results[plan.step] = self.runner.run(plan)
+        """Compute the plan now: a CPU has no queue of its own.
+
+        :raises CapacityError: temporary memory ran out; names the phase
+        """
+        phase = "prefill" if plan.num_tokens > len(plan.spans) else "decode"
+        with on_line(f"{phase} of step {plan.step}", "runtime", _STEP_FIX):
+            self._results[plan.step] = self.runner.run(plan)
         return Done(plan.step)
 
     def collect(self, handle: Handle) -> StepResult:
         """The result is there already."""
         return self._results.pop(handle.step)
 
+    def holdings(self) -> tuple[Holding, ...]:
+        """Weights, KV pool, host slots, and what the kernels keep between steps."""
+        held = list(self._weights)
+        for tensor in self.attention.store.tensors():
+            line = "kv" if storage_key(tensor) in self._pool else "swap"
+            held.append(Holding(line, "pool" if line == "kv" else "slots", tensor))
+        if isinstance(self.attention, Buffered):
+            held += [Holding("runtime", "buffers", each) for each in self.attention.buffers()]
+        return tuple(held)
+
     def memory(self) -> dict[str, int]:
         """Bytes of every storage it holds, by ledger line; shared storages count once."""
-        seen: dict[int, int] = {}
-        for tensor in self._weights.values():
-            storage = tensor.untyped_storage()
-            seen[storage.data_ptr()] = storage.nbytes()
-        kv = {
-            tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-            for tensor in self.attention.store.tensors()
-        }
-        return {"weights": sum(seen.values()), "kv": sum(kv.values())}
+        return bytes_by_line(self.holdings())
 
     def close(self) -> None:
         """Drop the model."""
         self.runner.rows.clear()
+
+    def _touch(self) -> None:
+        """Make the system give every page of the pool and the host slots now: one that it
+        only promised could be missing when a request needs it."""
+        touched: set[int] = set()
+        for tensor in self.attention.store.tensors():
+            storage = tensor.untyped_storage()
+            if tensor.device.type == "cpu" and storage_key(tensor) not in touched:
+                touched.add(storage_key(tensor))
+                data = torch.empty(0, dtype=torch.uint8).set_(storage)
+                data[::_PAGE].add_(0)
 
     def _reserve_swap(self) -> float:
         """Make the host slots. :return: seconds to save one block and load it again"""
@@ -132,35 +158,14 @@ class Local:
         if not self.num_swap_blocks:
             return 0.0
         if isinstance(store, HostSlots):
-            try:
+            with on_line("load", "swap", "lower engine.swap_memory"):
                 store.reserve_host(self.num_swap_blocks)
-            except (MemoryError, RuntimeError) as error:
-                msg = (
-                    f"load: {self.num_swap_blocks} host slots for swapped KV blocks can't be "
-                    "allocated; lower engine.swap_memory"
-                )
-                raise CapacityError(msg) from error
         began = time.perf_counter()
-        for slot in range(min(_MEASURED, self.num_swap_blocks)):
+        measured: int = min(_MEASURED, self.num_swap_blocks, self.num_blocks)
+        for slot in range(measured):
             store.save((BlockOp(kind="save", source=0, target=slot),))
             store.load((BlockOp(kind="load", source=slot, target=0),))
-        measured: int = min(_MEASURED, self.num_swap_blocks)
         return (time.perf_counter() - began) / measured
-
-    def _pool(self) -> int:
-        limits, context = self._context.limits, self._context
-        if limits.num_blocks:
-            return limits.num_blocks
-        num_blocks: int = context.kv_bytes // self.attention.bytes_per_block
-        if num_blocks < 1:
-            msg = (
-                f"load: engine.kv_memory holds {context.kv_bytes} bytes, one KV block of "
-                f"{limits.block_size} tokens takes {self.attention.bytes_per_block}; "
-                "raise kv_memory"
-            )
-            raise CapacityError(msg)
-        longest = -(-limits.max_model_len // limits.block_size) * limits.max_sequences
-        return min(num_blocks, longest)
 
 
 @hookimpl

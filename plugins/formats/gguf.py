@@ -19,7 +19,7 @@ from enginebay.errors import ModelError
 from enginebay.hookspecs.format import Checkpoint, Format, FormatContext, TensorInfo, TextAssets
 from enginebay.hookspecs.source import Files
 
-from .gguf_blocks import Bytes, RawTensor, unpack
+from .gguf_blocks import Bytes, RawTensor, metadata_bytes, unpack
 from .gguf_config import Metadata, read_config
 from .gguf_file import MAGIC, GgufFile, StoredTensor
 from .gguf_names import ROPE_FACTORS, half_split_rows, hugging_face_name
@@ -77,7 +77,13 @@ class GgufCheckpoint:
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by name; ``dtype`` is ggml's name of its type."""
         return {
-            name: TensorInfo(shape=tensor.shape, dtype=tensor.kind.name, file=self.location)
+            name: TensorInfo(
+                shape=tensor.shape,
+                dtype=tensor.kind.name,
+                file=self.location,
+                num_bytes=tensor.num_bytes,
+                metadata_bytes=metadata_bytes(tensor.kind, tensor.num_bytes),
+            )
             for name, tensor in self._stored.items()
         }
 

@@ -5,6 +5,7 @@ unpacked here, with the same roundings as the package ``gguf`` has, at twice its
 the other types are left to the package.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,6 +41,19 @@ class RawTensor:
     """Values in a block."""
     data: torch.Tensor
     """uint8 [rows, bytes a row], a copy; rows in the order of ``shape``."""
+
+
+def metadata_bytes(kind: Kind, num_bytes: int) -> int:
+    """Bytes of a stored tensor that are no codes: scales, and minimums where there are.
+
+    A type's name tells the bits of a code (``Q4_1``, ``IQ2_XS``, ``MXFP4``); types that
+    are not named so, and plain numbers, count as codes alone.
+    """
+    bits = re.match(r"(?:Q|IQ|MXFP)(\d)", kind.name)
+    if bits is None:
+        return 0
+    values, size = gguf.GGML_QUANT_SIZES[kind]
+    return num_bytes // size * (size - values * int(bits[1]) // 8)
 
 
 def unpack(rows: Bytes, kind: Kind) -> torch.Tensor:

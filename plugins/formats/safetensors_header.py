@@ -54,7 +54,12 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
     entries = _parse(path, text)
     _check_layout(path, entries, size - 8 - length)
     return {
-        name: TensorInfo(shape=entry.shape, dtype=entry.dtype, file=str(path))
+        name: TensorInfo(
+            shape=entry.shape,
+            dtype=entry.dtype,
+            file=str(path),
+            num_bytes=entry.data_offsets[1] - entry.data_offsets[0],
+        )
         for name, entry in entries.items()
     }
 

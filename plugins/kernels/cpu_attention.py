@@ -5,6 +5,7 @@ the object; the pieces grow by doubling. The output of ``attend`` is a new tenso
 """
 
 import struct
+from typing import Any
 
 import numpy as np
 import torch
@@ -93,6 +94,11 @@ class CpuAttention:
         DIVIDE.compile()
         for task in (WRITE, ATTEND):
             task.compile()
+
+    def buffers(self) -> tuple[torch.Tensor | np.ndarray[Any, Any], ...]:
+        """Argument block, pieces, scratch memory, and the step's batch while it is held."""
+        held = () if self._batch is None else self._batch.tensors()
+        return (self._words, self._pieces, self._scratch, *held)
 
     def prepare(self, batch: Batch) -> None:
         """Check a step's tables and slots and cut it into pieces of work.

@@ -63,6 +63,11 @@ class ReferenceAttention:
         """Make room for the cache; it starts as zeros."""
         self.kept = ReferenceStore(self.spec, num_blocks, self.device)
 
+    def buffers(self) -> tuple[torch.Tensor, ...]:
+        """The step's batch and cache slots, which are kept until the next."""
+        held = () if self.batch is None else self.batch.tensors()
+        return (*held, *(reach.slots for reach in self.reaches))
+
     def prepare(self, batch: Batch) -> None:
         """Turn block tables into cache slots, once a step."""
         self.batch = batch

@@ -34,7 +34,7 @@ class LlamaDecoder:
         kit = Kit(builder, str(self.embeddings.dtype).removeprefix("torch."), spec.norm_eps)
         sizes = (("vocab", spec.vocab_size), ("hidden", spec.hidden_size))
         self.embed = kit.op("embedding", sizes)
-        self.rotary = Rotary(spec.rope, self.embeddings.device)
+        self.rotary = Rotary(spec.rope, self.embeddings.device, builder.keep)
         self.layers = [Layer(spec, number, kit) for number in range(spec.num_layers)]
         self.norm = kit.norm(FINAL_NORM)
         self.head = kit.linear("lm_head", (EMBEDDINGS if spec.tie_embeddings else HEAD,), "head")

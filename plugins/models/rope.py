@@ -14,6 +14,7 @@ rotates every position as for the whole prompt, which no chunked, cached or batc
 engine can reproduce.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -23,13 +24,24 @@ from enginebay.hookspecs.model import RopeSpec
 
 Frequencies = Callable[[torch.Tensor], torch.Tensor]
 """int64 positions [T] -> radians a position, float32 [D / 2] or [T, D / 2]."""
+Place = Callable[[torch.Tensor], torch.Tensor]
+"""Puts a tensor that stays in memory on the device, and tells the ledger of it."""
 
 
 class Rotary:
     """Cosines and sines of a batch's positions."""
 
-    def __init__(self, spec: RopeSpec, device: torch.device) -> None:
-        self.frequencies = KINDS[spec.kind](spec, device)
+    def __init__(
+        self,
+        spec: RopeSpec,
+        device: torch.device,
+        keep: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
+    ) -> None:
+        """:param keep: told of every tensor that stays; see ``Builder.keep``"""
+        names = itertools.count()
+        self.frequencies = KINDS[spec.kind](
+            spec, lambda tensor: keep(f"rotary.{next(names)}", tensor.to(device))
+        )
         self.scale = float(spec.parameters.get("attention_factor", 1.0))
 
     def cos_sin(self, positions: torch.Tensor) -> torch.Tensor:
@@ -51,9 +63,9 @@ def _plain(spec: RopeSpec) -> torch.Tensor:
     return 1.0 / spec.theta ** _exponents(spec.dim)
 
 
-def _fixed(frequencies: torch.Tensor, device: torch.device) -> Frequencies:
+def _fixed(frequencies: torch.Tensor, place: Place) -> Frequencies:
     """The same frequencies at every position."""
-    placed = frequencies.to(device)
+    placed = place(frequencies)
 
     def at(_: torch.Tensor) -> torch.Tensor:
         return placed
@@ -61,17 +73,17 @@ def _fixed(frequencies: torch.Tensor, device: torch.device) -> Frequencies:
     return at
 
 
-def default(spec: RopeSpec, device: torch.device) -> Frequencies:
+def default(spec: RopeSpec, place: Place) -> Frequencies:
     """theta ** (-2 i / D) for pair i."""
-    return _fixed(_plain(spec), device)
+    return _fixed(_plain(spec), place)
 
 
-def linear(spec: RopeSpec, device: torch.device) -> Frequencies:
+def linear(spec: RopeSpec, place: Place) -> Frequencies:
     """Positions divided by ``factor``."""
-    return _fixed(_plain(spec) / spec.factor, device)
+    return _fixed(_plain(spec) / spec.factor, place)
 
 
-def llama3(spec: RopeSpec, device: torch.device) -> Frequencies:
+def llama3(spec: RopeSpec, place: Place) -> Frequencies:
     """Long wavelengths divided by ``factor``, short ones kept, a ramp between."""
     plain = _plain(spec)
     low, high = spec.parameters["low_freq_factor"], spec.parameters["high_freq_factor"]
@@ -80,10 +92,10 @@ def llama3(spec: RopeSpec, device: torch.device) -> Frequencies:
     smooth = (turns - low) / (high - low)
     ramp = (1 - smooth) * plain / spec.factor + smooth * plain
     stretched = torch.where(turns < low, plain / spec.factor, ramp)
-    return _fixed(torch.where(turns > high, plain, stretched), device)
+    return _fixed(torch.where(turns > high, plain, stretched), place)
 
 
-def yarn(spec: RopeSpec, device: torch.device) -> Frequencies:
+def yarn(spec: RopeSpec, place: Place) -> Frequencies:
     """Fast pairs kept, slow pairs interpolated, a linear ramp over the pairs between."""
 
     def pair(rotations: float) -> float:
@@ -100,16 +112,16 @@ def yarn(spec: RopeSpec, device: torch.device) -> Frequencies:
     pairs = torch.arange(spec.dim // 2, dtype=torch.float32)
     kept = 1 - ((pairs - low) / (high - low)).clamp(0, 1)
     plain = _plain(spec)
-    return _fixed(plain / spec.factor * (1 - kept) + plain * kept, device)
+    return _fixed(plain / spec.factor * (1 - kept) + plain * kept, place)
 
 
-def dynamic(spec: RopeSpec, device: torch.device) -> Frequencies:
+def dynamic(spec: RopeSpec, place: Place) -> Frequencies:
     """A base that grows with the position once that is past the original length.
 
     base(p) = theta * (factor * n / L - (factor - 1)) ** (D / (D - 2)), n = max(p + 1, L).
     In float64, because powers in float32 differ between a vector's body and its tail.
     """
-    exponents = _exponents(spec.dim).double().to(device)
+    exponents = place(_exponents(spec.dim).double())
     growth = spec.dim / (spec.dim - 2)
 
     def at(positions: torch.Tensor) -> torch.Tensor:
@@ -121,11 +133,11 @@ def dynamic(spec: RopeSpec, device: torch.device) -> Frequencies:
     return at
 
 
-def longrope(spec: RopeSpec, device: torch.device) -> Frequencies:
+def longrope(spec: RopeSpec, place: Place) -> Frequencies:
     """A divisor for every pair: ``short_factor``, from the original length on ``long_factor``."""
     theta = spec.theta ** _exponents(spec.dim)
     short, long = (
-        (1.0 / (torch.tensor(spec.parameters[name], dtype=torch.float32) * theta)).to(device)
+        place(1.0 / (torch.tensor(spec.parameters[name], dtype=torch.float32) * theta))
         for name in ("short_factor", "long_factor")
     )
 
@@ -136,7 +148,7 @@ def longrope(spec: RopeSpec, device: torch.device) -> Frequencies:
     return at
 
 
-KINDS: dict[str, Callable[[RopeSpec, torch.device], Frequencies]] = {
+KINDS: dict[str, Callable[[RopeSpec, Place], Frequencies]] = {
     "default": default,
     "linear": linear,
     "llama3": llama3,

@@ -1,0 +1,88 @@
+"""What a ledger consists of: lines, their parts, and the plan that adds them up."""
+
+from typing import Final
+
+from ..flow import Frozen
+
+NAMES: Final = ("weights", "kv", "swap", "runtime", "communication", "reserve")
+"""The lines, in the order in which they are shown."""
+
+
+class Part(Frozen, frozen=True, kw_only=True):
+    """A share of a line: tensors of one kind, or one figure of its sum."""
+
+    name: str
+    num_bytes: int
+    count: int = 0
+    """Tensors, where it is made of some."""
+    dtype: str = ""
+    scheme: str = ""
+    metadata_bytes: int = 0
+    """Of stored tensors: scales and minimums beside the codes."""
+
+
+class Line(Frozen, frozen=True, kw_only=True):
+    """One owner of memory, in bytes."""
+
+    name: str
+    planned: int = 0
+    """Said before the load."""
+    reserved: int = 0
+    """Taken from the system, used or not."""
+    allocated: int = 0
+    """In use: for the pool its used blocks, for the runtime the peak of a step."""
+    note: str = ""
+    parts: tuple[Part, ...] = ()
+
+
+class Plan(Frozen, frozen=True, kw_only=True):
+    """A ledger before anything is loaded."""
+
+    lines: tuple[Line, ...]
+    token_bytes: int = 0
+    """KV of one token over all layers."""
+    block_size: int = 1
+    block_bytes: int = 0
+    tokens: int = 0
+    """Of one request, 0 when nobody asked."""
+    requests: int = 0
+    device_memory: int = 0
+    """0: not known."""
+    swap_is_elsewhere: bool = False
+    """Whether swap slots lie in another memory than the device's."""
+    stored: tuple[Part, ...] = ()
+    """The checkpoint's tensors as they are in its files, by stored type."""
+
+    def line(self, name: str) -> Line:
+        """The line of that name; empty when the plan has none."""
+        return next((line for line in self.lines if line.name == name), Line(name=name))
+
+    @property
+    def total(self) -> int:
+        """Bytes of the device's memory."""
+        return sum(line.planned for line in self.lines if self._counts(line))
+
+    @property
+    def left(self) -> int:
+        """Device memory that no line takes; negative when it does not suffice."""
+        return self.device_memory - self.total
+
+    @property
+    def request_blocks(self) -> int:
+        """KV blocks of one request."""
+        return -(-self.tokens // self.block_size)
+
+    @property
+    def request_bytes(self) -> int:
+        """Physical KV of one request, its last block whole."""
+        return self.request_blocks * self.block_bytes
+
+    @property
+    def fits(self) -> int:
+        """Requests of that length that the device holds beside the other lines."""
+        others = self.total - self.line("kv").planned
+        room = max(self.device_memory - others, 0)
+        return room // self.request_bytes if self.request_bytes else 0
+
+    def _counts(self, line: Line) -> bool:
+        return not (line.name == "swap" and self.swap_is_elsewhere)
