@@ -1,11 +1,13 @@
-"""What every allocator must do. Each check takes ``make(num_blocks, block_size)``."""
+"""What every allocator must do. A check takes ``make(num_blocks, block_size, longest)``."""
 
 import random
 from collections.abc import Callable
 from typing import Final
 
-from .block_world import IDENTITY, NOBODY, BlockWorld, MakeAllocator
+from .block_traits import IDENTITY, MakeAllocator
+from .block_world import NOBODY, BlockWorld
 from .check import CheckList, require
+from .prefix_checks import PREFIX_CHECKS, require_true_promise
 
 ALLOCATOR_CHECKS: Final = CheckList()
 SEEDS: Final = range(6)
@@ -18,7 +20,8 @@ def random_histories_conserve(make: MakeAllocator) -> None:
     """Whatever is called, blocks are free or held, and everyone reads what they wrote."""
     for seed in SEEDS:
         noise = random.Random(seed)
-        world = BlockWorld(make, noise.choice((6, 12, 24)), noise.choice((1, 2, 4)))
+        blocks, size = noise.choice((6, 12, 24)), noise.choice((1, 2, 4))
+        world = BlockWorld(make, blocks, size, blocks * size // noise.choice((1, 2, 3)))
         for _ in range(NUM_ACTIONS):
             _act(world, noise)
         for sequence_id in list(world.tables):
@@ -41,7 +44,7 @@ def whole_pool_can_be_used_again_and_again(make: MakeAllocator) -> None:
 @ALLOCATOR_CHECKS.add("allocator/table")
 def reservations_rebuild_the_table(make: MakeAllocator) -> None:
     """``first`` and ``block_ids`` of each answer rebuild the table, token by token."""
-    world = BlockWorld(make, 8, 4)
+    world = BlockWorld(make, 12, 4, 24)
     world.begin(1, PROMPT[:6])
     for token in range(12):
         world.write(1, [token])
@@ -73,13 +76,13 @@ def shortfalls_are_exact_and_change_nothing(make: MakeAllocator) -> None:
 def shared_blocks_are_copied_before_a_write(make: MakeAllocator) -> None:
     """A write into a shared block copies it: from the shared block to a fresh one."""
     for writer in (1, 2):
-        world = BlockWorld(make, 12, 4)
+        world = BlockWorld(make, 12, 4, 20)
         world.begin(1, PROMPT[:10])
         world.fork(1, 2, 10)
         world.write(writer, [7])
         world.write(3 - writer, [8, 9, 10, 11])
         world.write(writer, [9] * 6)
-    world = BlockWorld(make, 12, 4)
+    world = BlockWorld(make, 12, 4, 12)
     world.begin(1, PROMPT[:10])
     for child in (2, 3, 4):
         world.fork(1, child, 9)
@@ -91,7 +94,7 @@ def shared_blocks_are_copied_before_a_write(make: MakeAllocator) -> None:
 def forks_share_and_count(make: MakeAllocator) -> None:
     """A fork shares full blocks and the partly filled last one, and outlives its parent."""
     for num_tokens in (1, 4, 7, 8):
-        world = BlockWorld(make, 12, 4)
+        world = BlockWorld(make, 12, 4, 16)
         world.begin(1, PROMPT[:8])
         world.fork(1, 2, num_tokens)
         world.free(1)
@@ -104,7 +107,7 @@ def forks_share_and_count(make: MakeAllocator) -> None:
 @ALLOCATOR_CHECKS.add("allocator/trim")
 def trimming_gives_back(make: MakeAllocator) -> None:
     """Blocks past the trimmed length come back; those before it stay, shared or not."""
-    world = BlockWorld(make, 12, 4)
+    world = BlockWorld(make, 12, 4, 16)
     world.begin(1, PROMPT[:6])
     world.publish(1, 6)
     for kept in (13, 8, 7, 6):
@@ -120,7 +123,7 @@ def trimming_gives_back(make: MakeAllocator) -> None:
 @ALLOCATOR_CHECKS.add("allocator/free")
 def freeing_twice_is_harmless(make: MakeAllocator) -> None:
     """A second ``free``, and one of an unknown sequence, change nothing."""
-    world = BlockWorld(make, 6, 4)
+    world = BlockWorld(make, 6, 4, 12)
     world.begin(1, PROMPT[:6])
     world.begin(2, PROMPT[:9])
     for sequence_id in (1, 1, 99, 1):
@@ -134,7 +137,7 @@ def freeing_twice_is_harmless(make: MakeAllocator) -> None:
 def a_prompt_is_never_found_whole(make: MakeAllocator) -> None:
     """However much is cached, one token of a prompt is left to compute (case 50)."""
     for length in (3, 4, 5, 8, 12, 13):
-        world = BlockWorld(make, 16, 4)
+        world = BlockWorld(make, 16, 4, 16)
         world.begin(1, PROMPT[:length])
         world.publish(1, length)
         world.begin(2, PROMPT[:length])
@@ -146,7 +149,7 @@ def a_prompt_is_never_found_whole(make: MakeAllocator) -> None:
 @ALLOCATOR_CHECKS.add("allocator/match-content")
 def only_the_same_prefix_is_found(make: MakeAllocator) -> None:
     """A match holds exactly the asked prefix, of the asked identity (case 52)."""
-    world = BlockWorld(make, 40, 2)
+    world = BlockWorld(make, 40, 2, 10)
     world.begin(1, PROMPT[:9])
     world.publish(1, 9)
     clause = "allocator/match-content"
@@ -162,7 +165,7 @@ def only_the_same_prefix_is_found(make: MakeAllocator) -> None:
 @ALLOCATOR_CHECKS.add("allocator/publish")
 def only_published_tokens_are_found(make: MakeAllocator) -> None:
     """Tokens that were not published, such as drafts, are never given to others."""
-    world = BlockWorld(make, 24, 2)
+    world = BlockWorld(make, 24, 2, 10)
     world.begin(1, PROMPT[:9])
     clause = "allocator/publish"
     found = world.begin(2, PROMPT[:9])
@@ -175,7 +178,7 @@ def only_published_tokens_are_found(make: MakeAllocator) -> None:
 @ALLOCATOR_CHECKS.add("allocator/publish-unmatched")
 def nothing_is_found_of_whoever_never_matched(make: MakeAllocator) -> None:
     """A sequence that was not matched has no identity: nothing of it is ever found."""
-    world = BlockWorld(make, 24, 2)
+    world = BlockWorld(make, 24, 2, 10)
     world.write(1, PROMPT[:9])
     world.fork(1, 2, 8)
     for sequence_id in (1, 2):
@@ -187,33 +190,36 @@ def nothing_is_found_of_whoever_never_matched(make: MakeAllocator) -> None:
         world.free(number)
 
 
+ALLOCATOR_CHECKS.extend(PREFIX_CHECKS)
+
+
 def _act(world: BlockWorld, noise: random.Random) -> None:
     """One random call with arguments that an engine could make."""
     ids = list(world.tables)
     chosen = noise.choice(ids) if ids else 0
-    actions: list[Callable[[], object]] = [lambda: _begin(world, noise)]
+    actions: list[Callable[[], object]] = [
+        lambda: world.begin(world.unused, *_prompt(world, noise)),
+        lambda: require_true_promise(world, *_prompt(world, noise)),
+    ]
     if ids:
         table = world.tables[chosen]
         written = len(table.tokens)
-        more = [noise.randrange(50) for _ in range(noise.randint(1, 9))]
+        room = min(world.longest - written, noise.randint(1, 9))
+        more = [noise.randrange(50) for _ in range(room)]
         actions += [
-            lambda: world.write(chosen, more),
-            lambda: world.write(chosen, more[:1]),
             lambda: world.publish(chosen, noise.randint(table.published, written)),
             lambda: world.trim(chosen, noise.randint(table.published, written)),
             lambda: world.free(chosen),
         ]
+        if room:
+            actions += [lambda: world.write(chosen, more), lambda: world.write(chosen, more[:1])]
         if written:
-            child = _new_id(world)
+            child = world.unused
             actions.append(lambda: world.fork(chosen, child, noise.randint(1, written)))
     noise.choice(actions)()
 
 
-def _begin(world: BlockWorld, noise: random.Random) -> None:
-    """A prompt that shares its beginning with others now and then."""
+def _prompt(world: BlockWorld, noise: random.Random) -> tuple[list[int], bytes]:
+    """One that shares its beginning with others now and then, and whose it is."""
     tokens = PROMPT[: noise.randint(1, 14)] + [noise.randrange(3) for _ in range(3)]
-    world.begin(_new_id(world), tokens, noise.choice((IDENTITY, b"other")))
-
-
-def _new_id(world: BlockWorld) -> int:
-    return max(world.tables, default=0) + 1
+    return tokens[: world.longest], noise.choice((IDENTITY, b"other"))

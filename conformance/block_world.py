@@ -6,45 +6,37 @@ and reused around it; that one rule contains copy-on-write, sharing and conserva
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Final
 
 from enginebay.flow import BlockOp
-from enginebay.hookspecs.allocator import Allocator, Match, Reservation, Shortfall
+from enginebay.hookspecs.allocator import Match, Reservation, Shortfall
 
+from .block_memory import Memory, Table
+from .block_traits import IDENTITY, MakeAllocator, traits_of
 from .check import require
 
-MakeAllocator = Callable[[int, int], Allocator]
-"""``make(num_blocks, block_size)``: a new allocator over an empty pool."""
-Written = tuple[bytes, int]
-"""Identity and hash of the tokens up to a place, that place included."""
-IDENTITY: Final = b"model"
 NOBODY: Final = b"(never matched)"
-
-
-@dataclass
-class Table:
-    """What one sequence must hold."""
-
-    identity: bytes
-    tokens: list[int] = field(default_factory=list)
-    """Those whose places were written."""
-    blocks: list[int] = field(default_factory=list)
-    published: int = 0
-    cached_part: bool = False
-    """It was given a partly filled cached block, which its next write may have to copy."""
 
 
 class BlockWorld:
     """Calls an allocator and holds every answer against what must be true."""
 
-    def __init__(self, make: MakeAllocator, num_blocks: int = 12, block_size: int = 4) -> None:
-        self.allocator = make(num_blocks, block_size)
+    def __init__(
+        self,
+        make: MakeAllocator,
+        num_blocks: int = 12,
+        block_size: int = 4,
+        longest: int = 0,
+    ) -> None:
+        """:param longest: positions of the longest sequence; 0: the whole pool's"""
+        self.longest = longest or num_blocks * block_size
+        self.allocator = make(num_blocks, block_size, self.longest)
+        self.traits = traits_of(make)
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.tables: dict[int, Table] = {}
-        self._memory: dict[tuple[int, int], Written] = {}
+        self._memory = Memory(block_size)
         clause = "allocator/conservation"
         require(self.allocator.num_blocks == num_blocks, clause, "num_blocks is not the pool's")
         self.settled()
@@ -55,6 +47,7 @@ class BlockWorld:
         """Match a prompt and write the rest of it; positions found, -1: no room."""
         match = self.allocator.match(sequence_id, identity, tuple(tokens))
         table = self._adopted(sequence_id, identity, tokens, match)
+        table.asked = list(tokens)
         require(
             match.num_tokens < len(tokens),
             "allocator/match-leaves-one",
@@ -63,6 +56,15 @@ class BlockWorld:
         if not self.write(sequence_id, tokens[len(table.tokens) :]):
             self.free(sequence_id)
             return -1
+        return match.num_tokens
+
+    def found(self, tokens: Sequence[int], identity: bytes = IDENTITY) -> int:
+        """Positions that a new sequence finds now; it leaves at once."""
+        sequence_id = self.unused
+        match = self.allocator.match(sequence_id, identity, tuple(tokens))
+        self._adopted(sequence_id, identity, tokens, match)
+        self.settled()
+        self.free(sequence_id)
         return match.num_tokens
 
     def write(self, sequence_id: int, tokens: Sequence[int]) -> bool:
@@ -82,19 +84,21 @@ class BlockWorld:
         self._granted(table, answer, start, end)
         table.tokens += tokens
         table.cached_part = False
-        for position in range(start, end):
-            self._memory[self._place(table, position)] = self._written(table, position)
+        self._memory.write(table, range(start, end))
         self.settled()
         return True
 
     def fork(self, parent_id: int, child_id: int, num_tokens: int) -> None:
-        """Share the first positions of one sequence with a new one."""
+        """Share the first positions of one sequence with a new one, as far as the
+        allocator shares anything."""
         parent = self.tables[parent_id]
         free = self.allocator.num_free
         match = self.allocator.fork(parent_id, child_id, num_tokens)
         clause = "allocator/fork"
-        shared = parent.blocks[: self._blocks(num_tokens)]
-        require(match.num_tokens == num_tokens, clause, f"fork gave {match.num_tokens} positions")
+        count = self.traits.shared(num_tokens, self.block_size)
+        shared = parent.blocks[: self._blocks(count)]
+        told = f"fork gave {match.num_tokens} positions, not {count}"
+        require(match.num_tokens == count, clause, told)
         require(list(match.block_ids) == shared, clause, f"{match.block_ids}, not {shared}")
         require(self.allocator.num_free == free, clause, "fork took or gave blocks")
         self._adopted(child_id, parent.identity, parent.tokens, match)
@@ -103,14 +107,19 @@ class BlockWorld:
     def trim(self, sequence_id: int, num_tokens: int) -> None:
         """Give back what lies past a position."""
         table = self.tables[sequence_id]
+        if not table.blocks:
+            return
         self.allocator.trim(sequence_id, num_tokens)
-        del table.tokens[num_tokens:]
-        del table.blocks[self._blocks(num_tokens) :]
+        del table.tokens[num_tokens:], table.asked[num_tokens:]
+        if self.traits.exact:
+            del table.blocks[self._blocks(num_tokens) :]
         self.settled("allocator/trim")
 
     def publish(self, sequence_id: int, num_tokens: int) -> None:
         """Tell that the first tokens are committed."""
         table = self.tables[sequence_id]
+        if not table.blocks:
+            return
         self.allocator.publish(sequence_id, list(table.tokens), num_tokens)
         table.published = max(table.published, num_tokens)
         self.settled()
@@ -122,6 +131,11 @@ class BlockWorld:
         self.settled("allocator/free")
 
     # --- what must be true -------------------------------------------------------
+
+    @property
+    def unused(self) -> int:
+        """An id that no sequence has."""
+        return max(self.tables, default=0) + 1
 
     @property
     def held(self) -> Counter[int]:
@@ -144,9 +158,8 @@ class BlockWorld:
         self.allocator.check_integrity()
         for sequence_id, table in self.tables.items():
             for position in range(len(table.tokens)):
-                found = self._memory.get(self._place(table, position))
                 require(
-                    found == self._written(table, position),
+                    self._memory.holds(table, position),
                     "allocator/content",
                     f"position {position} of sequence {sequence_id} was overwritten",
                 )
@@ -163,7 +176,7 @@ class BlockWorld:
         require(right, "allocator/match-content", told)
         for position in range(match.num_tokens):
             require(
-                self._memory.get(self._place(table, position)) == self._written(table, position),
+                self._memory.holds(table, position),
                 "allocator/match-content",
                 f"position {position} holds another prefix, or another identity's",
             )
@@ -187,10 +200,10 @@ class BlockWorld:
         new = [*old[: answer.first], *answer.block_ids]
         length = max(len(old), self._blocks(end))
         told = f"first {answer.first} and {len(answer.block_ids)} blocks give no table of {length}"
-        require(len(new) == length, clause, told)
+        right = len(new) == length if self.traits.exact else len(new) >= length
+        require(right, clause, told)
         self._check_changes(old, new, answer.ops, start)
-        for op in answer.ops:
-            self._copy(op)
+        self._memory.copy(answer.ops)
         table.blocks[:] = new
 
     def _check_changes(
@@ -211,19 +224,6 @@ class BlockWorld:
         require(len(set(fresh)) == len(fresh), "allocator/conservation", f"twice in {new}")
         stray = [op for op in ops if op.kind == "copy" and op.target not in fresh]
         require(not stray, clause, f"a copy into a block that was not free: {stray}")
-
-    def _copy(self, op: BlockOp) -> None:
-        for offset in range(self.block_size):
-            self._memory.pop((op.target, offset), None)
-            if (op.source, offset) in self._memory:
-                self._memory[op.target, offset] = self._memory[op.source, offset]
-
-    def _place(self, table: Table, position: int) -> tuple[int, int]:
-        return table.blocks[position // self.block_size], position % self.block_size
-
-    @staticmethod
-    def _written(table: Table, position: int) -> Written:
-        return table.identity, hash(tuple(table.tokens[: position + 1]))
 
     def _blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -123,7 +123,7 @@ def _plugin_subject(registry: Registry, entry: Entry) -> Any:
     build = partial(registry.build, family, entry)
     makers: dict[str, Callable[[], Any]] = {
         "allocator": lambda: (
-            lambda blocks, size: build(AllocatorContext(num_blocks=blocks, block_size=size))
+            lambda blocks, size, longest: build(AllocatorContext(blocks, size, longest))
         ),
         "scheduler": lambda: lambda limits: build(SchedulerContext(limits=limits)),
         "client": lambda: imagined_stage(lambda engine: build(ClientContext(engine=engine))),

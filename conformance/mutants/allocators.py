@@ -1,14 +1,15 @@
-"""Allocators with one fault each, on top of the paged one."""
+"""Allocators with one fault each, on top of the paged one, and those of prefix reuse."""
 
-from collections.abc import Sequence
 from typing import Final
 
-from enginebay.flow import BlockOp, TokenIds
+from enginebay.flow import BlockOp
 from enginebay.hookspecs.allocator import Match, Reservation, Shortfall
+from enginebay.plugins.allocators.contiguous import Contiguous
 from enginebay.plugins.allocators.paged import Paged
 
-from .caching import Caching
+from ..block_traits import any_length
 from .mutant import Mutant
+from .reuse import REUSE_FAULTS
 
 
 class LeaksOnFree(Paged):
@@ -115,65 +116,60 @@ class TrimsNothing(Paged):
         """Nothing is given back."""
 
 
-class MatchesWholePrompts(Caching):
-    """A prompt that is cached to its end is matched to its end."""
+class TakesTooMuch(Paged):
+    """A table that grows gets a block more than it needs."""
 
-    def _limit(self, token_ids: TokenIds) -> int:
-        return len(token_ids) // self.block_size
-
-
-class IgnoresIdentity(Caching):
-    """Every model, adapter and tenant shares one cache."""
-
-    def _name(self, identity: bytes, prefix: TokenIds) -> tuple[bytes, TokenIds]:
-        return b"", prefix
+    def reserve(self, sequence_id: int, start: int, end: int) -> Reservation | Shortfall:
+        return super().reserve(sequence_id, start, end + self.block_size if start else end)
 
 
-class ForgetsTheParent(Caching):
-    """A block is known by its own tokens, whatever stood before them."""
+class Overlapping(Contiguous):
+    """Two regions have a block in common."""
 
-    def _name(self, identity: bytes, prefix: TokenIds) -> tuple[bytes, TokenIds]:
-        return identity, prefix[-self.block_size :]
-
-
-class PublishesDrafts(Caching):
-    """Tokens that are not committed are offered to others."""
-
-    def publish(self, sequence_id: int, token_ids: Sequence[int], num_tokens: int) -> None:
-        held = len(self.tables[sequence_id]) * self.block_size
-        super().publish(sequence_id, token_ids, min(len(token_ids), held))
+    def __init__(self, num_blocks: int, block_size: int, max_model_len: int) -> None:
+        super().__init__(num_blocks, block_size, max_model_len)
+        for number, region in enumerate(self.regions[1:], start=1):
+            self.regions[number] = range(region.start - 1, region.stop - 1)
 
 
-class SharesTheUnmatched(Caching):
-    """What was never matched is published under an empty identity."""
+class TooShort(Contiguous):
+    """Its regions hold sequences of half the length."""
 
-    def publish(self, sequence_id: int, token_ids: Sequence[int], num_tokens: int) -> None:
-        self._identities.setdefault(sequence_id, b"")
-        super().publish(sequence_id, token_ids, num_tokens)
+    def __init__(self, num_blocks: int, block_size: int, max_model_len: int) -> None:
+        super().__init__(num_blocks, block_size, max(max_model_len // 2, 1))
 
 
-class KeepsStaleNames(Caching):
-    """A block that was given to somebody else is still found under its old prefix."""
+class LosesARegion(Contiguous):
+    """Every other sequence keeps its region for ever."""
 
-    def _taken(self) -> int:
-        return Paged._taken(self)  # noqa: SLF001  past the step that forgets the name
+    def free(self, sequence_id: int) -> None:
+        if sequence_id % 2:
+            self.holders.pop(sequence_id, None)
+        else:
+            super().free(sequence_id)
 
+    def check_integrity(self) -> None:
+        """It would not notice, either."""
+
+
+_FAULTS: Final = (
+    ("leaks a block on free", LeaksOnFree, "allocator/exhaustion"),
+    ("frees twice", FreesTwice, "allocator/free"),
+    ("forgets to copy on write", ForgetsToCopy, "allocator/copy-on-write"),
+    ("copies backwards", CopiesBackwards, "allocator/copy-on-write"),
+    ("counts the shortfall off by one", CountsOneShort, "allocator/shortfall"),
+    ("keeps blocks after failing", KeepsAfterFailing, "allocator/shortfall"),
+    ("reports a wrong first entry", ReportsWrongFirst, "allocator/table"),
+    ("takes more than it needs when it grows", TakesTooMuch, "allocator/table"),
+    ("forks without counting", ForksWithoutCounting, "allocator/fork"),
+    ("forks full blocks only", ForksFullBlocksOnly, "allocator/fork"),
+    ("trims nothing", TrimsNothing, "allocator/trim"),
+)
 
 ALLOCATOR_MUTANTS: Final = (
-    Mutant("leaks a block on free", LeaksOnFree, "allocator/exhaustion"),
-    Mutant("frees twice", FreesTwice, "allocator/free"),
-    Mutant("forgets to copy on write", ForgetsToCopy, "allocator/copy-on-write"),
-    Mutant("copies backwards", CopiesBackwards, "allocator/copy-on-write"),
-    Mutant("counts the shortfall off by one", CountsOneShort, "allocator/shortfall"),
-    Mutant("keeps blocks after failing", KeepsAfterFailing, "allocator/shortfall"),
-    Mutant("reports a wrong first entry", ReportsWrongFirst, "allocator/table"),
-    Mutant("forks without counting", ForksWithoutCounting, "allocator/fork"),
-    Mutant("forks full blocks only", ForksFullBlocksOnly, "allocator/fork"),
-    Mutant("trims nothing", TrimsNothing, "allocator/trim"),
-    Mutant("matches whole prompts", MatchesWholePrompts, "allocator/match-leaves-one"),
-    Mutant("ignores the identity", IgnoresIdentity, "allocator/match-content"),
-    Mutant("forgets the parent block", ForgetsTheParent, "allocator/match-content"),
-    Mutant("publishes what is not committed", PublishesDrafts, "allocator/publish"),
-    Mutant("shares what was never matched", SharesTheUnmatched, "allocator/publish-unmatched"),
-    Mutant("keeps the names of reused blocks", KeepsStaleNames, "allocator/conservation"),
+    *(Mutant(fault, any_length(make), caught) for fault, make, caught in _FAULTS),
+    *(Mutant(fault, any_length(make), caught) for fault, make, caught in REUSE_FAULTS),
+    Mutant("gives a region that overlaps another", Overlapping, "allocator/conservation"),
+    Mutant("gives regions for too short sequences", TooShort, "allocator/shortfall"),
+    Mutant("loses a region", LosesARegion, "allocator/conservation"),
 )

@@ -52,7 +52,7 @@ class Paged:
         first = min(start // self.block_size, len(table))
         shared = [place for place in range(first, len(table)) if self._counts[table[place]] > 1]
         grown = -(-end // self.block_size) - len(table)
-        missing = len(shared) + max(grown, 0) - len(self._free)
+        missing = len(shared) + max(grown, 0) - self.num_free
         if missing > 0:
             return Shortfall(missing=missing)
         ops = tuple(self._copied(table, place) for place in shared)
@@ -95,6 +95,7 @@ class Paged:
             for block in table:
                 held[block] += 1
         free = set(self._free)
+        idle = self._idle()
         if held != self._counts:
             wrong = [
                 block for block in range(self.num_blocks) if held[block] != self._counts[block]
@@ -104,10 +105,14 @@ class Paged:
         if len(free) != len(self._free):
             msg = "a block stands in the free list twice"
             raise IntegrityError(msg)
-        unowned = [b for b in range(self.num_blocks) if (held[b] == 0) != (b in free)]
+        unowned = [b for b in range(self.num_blocks) if (held[b] == 0) != (b in idle)]
         if unowned:
             msg = f"blocks {unowned[:8]} are lost, or free and held at once"
             raise IntegrityError(msg)
+
+    def _idle(self) -> set[int]:
+        """Blocks that nobody holds."""
+        return set(self._free)
 
     def _taken(self) -> int:
         block = self._free.popleft()
