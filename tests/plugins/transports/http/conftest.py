@@ -107,9 +107,7 @@ def server():
     running.close()
 
 
-@pytest.fixture
-def start():
-    """Starts servers with options of their own."""
+def _starter():
     servers = []
 
     def start(clients=None, **options):
@@ -119,6 +117,18 @@ def start():
     yield start
     for running in servers:
         running.close()
+
+
+@pytest.fixture
+def start():
+    """Starts servers with options of their own."""
+    yield from _starter()
+
+
+@pytest.fixture(scope="module")
+def start_once():
+    """The same, for the tests of a module."""
+    yield from _starter()
 
 
 @pytest.fixture
