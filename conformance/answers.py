@@ -49,7 +49,8 @@ class Answer:
     def take(self, event: Event, now: float) -> None:
         """:raises Broken: the event may not come now, or says something untrue"""
         name = self.request.id
-        require(self.ended is None, "events/last", f"{name}: {event} after its Ended")
+        if self.ended is not None:
+            require(False, "events/last", f"{name}: {event} after its Ended")
         if isinstance(event, Ended):
             self._end(event, now)
         elif isinstance(event, PromptScored):
@@ -57,9 +58,10 @@ class Answer:
             self.prompt = event
         else:
             index, n = event.index, self.request.sampling.n
-            require(0 <= index < n, "events/index", f"{name}: choice {index} of {n}")
-            done = index in self.finished
-            require(not done, "events/finished", f"{name}: choice {index} went on after its end")
+            if not 0 <= index < n:
+                require(False, "events/index", f"{name}: choice {index} of {n}")
+            if index in self.finished:
+                require(False, "events/finished", f"{name}: choice {index} went on after its end")
             if isinstance(event, Delta):
                 self._delta(event, now)
             else:
@@ -69,8 +71,9 @@ class Answer:
         tokens = self.tokens.setdefault(event.index, [])
         tokens.extend(event.token_ids)
         self.texts[event.index] = self.texts.get(event.index, "") + event.content
-        told = f"{self.request.id}: num_generated is {event.num_generated} after {len(tokens)}"
-        require(event.num_generated == len(tokens), "events/count", told)
+        if event.num_generated != len(tokens):
+            told = f"num_generated is {event.num_generated} after {len(tokens)}"
+            require(False, "events/count", f"{self.request.id}: {told}")
         if event.logprobs is not None:
             named = [entry.token.token_id for entry in event.logprobs]
             same = named == list(event.token_ids)
@@ -132,8 +135,9 @@ class Answers:
             require(ordered, "events/order", told)
         self.batches.append(batch)
         for event in batch.events:
-            known = event.request_id in self.of
-            require(known, "events/whose", f"an event of {event.request_id!r}, which is not ours")
+            if event.request_id not in self.of:
+                told = f"an event of {event.request_id!r}, which is not ours"
+                require(False, "events/whose", told)
             self.of[event.request_id].take(event, batch.time)
 
     def wait(self, ids: Iterable[str], timeout: float, *, tokens: int = 0) -> bool:

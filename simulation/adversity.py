@@ -162,7 +162,7 @@ class Readers:
 
     def __init__(self, paces: dict[str, float]) -> None:
         """:param paces: tokens a second, by request id"""
-        self._paces = paces
+        self._paces = {name: pace for name, pace in paces.items() if pace > 0}
         self._told: dict[tuple[str, int], int] = {}
 
     def look(self, harness: "Harness") -> None:
@@ -173,6 +173,8 @@ class Readers:
             if answer is None or answer.ended is not None or answer.first_token_at is None:
                 continue
             able = int((now - answer.first_token_at) * pace)
+            if able == 0:
+                continue
             for index, tokens in answer.tokens.items():
                 count = min(able, len(tokens))
                 if count > self._told.get((name, index), 0):

@@ -13,6 +13,8 @@ from .soak_run import run_world
 from .soak_world import Visit, World
 
 MAX_RUNS: Final = 600
+MAX_LONG_RUNS: Final = 60
+"""Of a world with equal visits: it is long, and only fewer of them are tried."""
 CALM: Final[dict[str, Any]] = {
     "refusing": 0.0,
     "jostling": 0.0,
@@ -54,15 +56,17 @@ def failure(world: World, parts: Parts) -> tuple[str, str] | None:
     return None
 
 
-def shrink(world: World, parts: Parts, clause: str, max_runs: int = MAX_RUNS) -> World:
+def shrink(world: World, parts: Parts, clause: str) -> World:
     """Drop and simplify what happens, as long as ``clause`` is still broken."""
-    left = max_runs
+    left = MAX_LONG_RUNS if world.equals else MAX_RUNS
 
     def fails(candidate: World) -> bool:
         nonlocal left
         left -= 1
         return left >= 0 and clause_of(candidate, parts) == clause
 
+    if world.equals:
+        return _fewer(world, fails)
     before = None
     while before != world and left > 0:
         before = world
