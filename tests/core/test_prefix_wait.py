@@ -6,57 +6,40 @@ from enginebay.conformance.harness import Harness
 from enginebay.conformance.mutants.caching import Caching
 from enginebay.conformance.traffic import request_of
 from enginebay.conformance.worlds import limits_of, require_all_well
+from enginebay.hookspecs.allocator import AllocatorContext
+from enginebay.plugins.allocators import prefix_hash, prefix_radix
 from enginebay.plugins.schedulers.chunked import Chunked, Options
 
-
-class Expecting(Caching):
-    """A caching allocator that knows what running sequences will publish."""
-
-    num_cached = num_evicted = 0
-
-    def __init__(self, num_blocks, block_size):
-        super().__init__(num_blocks, block_size)
-        self.prompts = {}
-
-    def match(self, sequence_id, identity, token_ids):
-        self.prompts[sequence_id] = identity, token_ids
-        return super().match(sequence_id, identity, token_ids)
-
-    def free(self, sequence_id):
-        self.prompts.pop(sequence_id, None)
-        super().free(sequence_id)
-
-    def pending(self, sequence_id, identity, token_ids):
-        """Full blocks in common with a running sequence, and not published yet."""
-        longest = 0
-        for other, tokens in self.prompts.values():
-            common = 0
-            pairs = zip(token_ids[:-1], tokens, strict=False)
-            while other == identity and next((a == b for a, b in pairs), False):
-                common += 1
-            longest = max(longest, common // self.block_size)
-        known = 0
-        while (
-            known < longest
-            and self._name(identity, tuple(token_ids[: (known + 1) * self.block_size]))
-            in self._blocks_by_name
-        ):
-            known += 1
-        return (longest - known) * self.block_size
+PREFIX = [1 + number % 90 for number in range(40)]
 
 
-def computed(tenants, **limits):
-    """Prefill positions computed for requests with one prompt prefix, by tenant."""
-    harness = Harness(
-        lambda given: Chunked(Options(), given),
-        limits_of(num_blocks=200, max_step_tokens=16, **limits),
-        make_allocator=Expecting,
+def built(plugin):
+    """A factory of what a plugin's hook builds."""
+    return lambda blocks, size: plugin.enginebay_allocator(
+        plugin.Options(), AllocatorContext(blocks, size)
     )
-    prefix = [1 + number % 90 for number in range(40)]
+
+
+ALLOCATORS = {
+    "caching": Caching,
+    "prefix-hash": built(prefix_hash),
+    "prefix-radix": built(prefix_radix),
+}
+
+
+@pytest.fixture(params=ALLOCATORS)
+def harness(request):
+    """An engine whose steps compute 16 positions."""
+    limits = limits_of(num_blocks=200, max_step_tokens=16)
+    make = ALLOCATORS[request.param]
+    return Harness(lambda given: Chunked(Options(), given), limits, make_allocator=make)
+
+
+def computed(harness, tenants):
+    """Positions computed for requests with one prompt prefix, by tenant."""
     for number, tenant in enumerate(tenants):
-        request = request_of(
-            f"r{number}", num_prompt=0, max_tokens=3, tenant=tenant, prompt=[*prefix, 50 + number]
-        )
+        prompt = [*PREFIX, 50 + number]
+        request = request_of(f"r{number}", num_prompt=0, max_tokens=3, tenant=tenant, prompt=prompt)
         harness.submit(request)
     total = []
     execute = harness.executor.execute
@@ -68,38 +51,52 @@ def computed(tenants, **limits):
     harness.executor.execute = counted
     harness.finish()
     require_all_well(harness, "core/prefix")
-    return sum(total), harness
+    return sum(total)
 
 
-def test_fifty_at_once_compute_one_prefix():
+def test_twenty_at_once_compute_one_prefix(harness):
     """All but the first wait until it is there, then compute their own last token."""
-    total, harness = computed(["a"] * 20)
-    assert total == 40 + 20 * (1 + 2)
+    assert computed(harness, ["a"] * 20) == 40 + 20 * (1 + 2)
     waits = [e["reason"] for e in harness.intake.timeline.of("r5") if e["what"] == "waiting"]
     assert waits[0] == "prefix"
 
 
-def test_nobody_waits_for_a_stranger():
+def test_nobody_waits_for_a_stranger(harness):
     """Another tenant's prefix is another prefix: it is neither found nor waited for."""
-    total, _ = computed(["a", "b"])
-    assert total == 2 * (40 + 1 + 2)
+    assert computed(harness, ["a", "b"]) == 2 * (40 + 1 + 2)
 
 
 @pytest.mark.parametrize("when", [1, 2])
-def test_who_waits_for_one_that_leaves_goes_on(when):
+def test_who_waits_for_one_that_leaves_goes_on(harness, when):
     """The one that computes is cancelled: the next computes instead."""
-    harness = Harness(
-        lambda given: Chunked(Options(), given),
-        limits_of(num_blocks=200, max_step_tokens=16),
-        make_allocator=Expecting,
-    )
-    prefix = [1 + number % 90 for number in range(40)]
     for number in range(5):
-        harness.submit(
-            request_of(f"r{number}", num_prompt=0, max_tokens=3, prompt=[*prefix, number + 3])
-        )
+        prompt = [*PREFIX, number + 3]
+        harness.submit(request_of(f"r{number}", num_prompt=0, max_tokens=3, prompt=prompt))
     for _ in range(when):
         harness.turn()
     harness.cancel("r0")
+    harness.finish()
+    require_all_well(harness, "core/prefix")
+
+
+def test_who_waits_for_one_that_is_preempted_goes_on(harness):
+    """The one that computes loses its blocks: the next one starts in the same step, and
+    the first waits for it in turn, not for itself."""
+    for number in range(3):
+        prompt = [*PREFIX, number + 3]
+        harness.submit(request_of(f"r{number}", num_prompt=0, max_tokens=3, prompt=prompt))
+    harness.turn()
+    plan, preempted = harness.scheduler.plan, []
+
+    def pushing(build):
+        for sequence in build.running if not preempted else ():
+            preempted.append(sequence.request_id)
+            build.preempt(sequence, "recompute")
+        plan(build)
+
+    harness.scheduler.plan = pushing
+    harness.turn()
+    assert preempted == ["r0"]
+    assert [s.request_id for s in harness.roster.seats.values()] == ["r1"]
     harness.finish()
     require_all_well(harness, "core/prefix")
