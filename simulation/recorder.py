@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from enginebay.conformance.harness import Harness
 from enginebay.flow import Refusal
@@ -75,7 +75,8 @@ class Recorder(Timeline):
         self.harness: Harness | None = None
         """Set once it is built."""
         self._tenants: dict[str, tuple[str, float]] = {}
-        self._step: list[tuple[Track, str, int, float]] = []
+        self._step: list[tuple[Track, str, int]] = []
+        """Of the step under way: whose positions, of what kind, how many."""
         self._waiting: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
         self._served: defaultdict[str, float] = defaultdict(float)
 
@@ -87,13 +88,7 @@ class Recorder(Timeline):
             return
         track = self._track(key)
         waiting = self._waiting[track.tenant]
-        if what == "scheduled":
-            self._scheduled(track, time, facts["num_tokens"])
-        elif what == "token_ready":
-            track.token_times += [time] * facts["count"]
-            track.lost = False
-            self._served[track.tenant] += OUTPUT_PRICE * facts["count"]
-        elif what == "admitted":
+        if what == "admitted":
             waiting.add(key)
         elif what == "started":
             waiting.discard(key)
@@ -107,20 +102,35 @@ class Recorder(Timeline):
             track.ended, track.reason = time, facts["reason"]
 
     def scheduled(self, step: int, time: float, work: Iterable[tuple[str, int, int]]) -> None:
-        """See ``Timeline.scheduled``."""
+        """What a step computes: kept until it is committed."""
         for request_id, index, num_tokens in work:
-            self._scheduled(self._track((request_id, index)), time, num_tokens)
+            track = self._track((request_id, index))
+            kind = "recompute" if track.lost else "decode" if track.token_times else "prefill"
+            self._step.append((track, kind, num_tokens))
 
-    def tokens(self, what: What, request_id: str, index: int, time: float, count: int) -> None:
-        """See ``Timeline.tokens``."""
-        self.mark(request_id, what, time, index=index, count=count)
+    def step_ended(self, step: int, time: float) -> None:
+        """``on_step`` is told more."""
+
+    def tokens(
+        self,
+        what: Literal["token_ready", "token_written"],
+        request_id: str,
+        index: int,
+        time: float,
+        count: int,
+    ) -> None:
+        """Tokens of a choice. Nobody reads what is simulated, so all are ready ones."""
+        track = self._track((request_id, index))
+        track.token_times += [time] * count
+        track.lost = False
+        self._served[track.tenant] += OUTPUT_PRICE * count
 
     def on_step(self, record: StepRecord) -> None:
         """A step was committed."""
         if record.step < 0 or self.harness is None:
             return
         begin = record.time - record.duration
-        for track, kind, num_tokens, _ in self._step:
+        for track, kind, num_tokens in self._step:
             _extend(track.segments, Segment(kind, begin, record.time, num_tokens))
             if kind == "prefill":
                 self._served[track.tenant] += INPUT_PRICE * num_tokens
@@ -153,10 +163,6 @@ class Recorder(Timeline):
     def render(self) -> str:
         """Nothing for ``/metrics``."""
         return ""
-
-    def _scheduled(self, track: Track, time: float, num_tokens: int) -> None:
-        kind = "recompute" if track.lost else "decode" if track.token_times else "prefill"
-        self._step.append((track, kind, num_tokens, time))
 
     def _track(self, key: tuple[str, int]) -> Track:
         track = self.tracks.get(key)
