@@ -100,10 +100,8 @@ class Fair:
     def plan(self, build: StepBuilder) -> None:
         """Run and start, the least served tenant first."""
         running = build.running
-        for sequence in (*running, *build.stalled):
-            self.service.seat(sequence)
-            self.service.settle(sequence)
-        self.service.reconcile(self._limits.max_sequences - build.seats_left)
+        num_seats = self._limits.max_sequences - build.seats_left
+        self.service.reconcile((*running, *build.stalled), num_seats)
         Turns(
             build,
             self,

@@ -14,7 +14,6 @@ from enginebay.hookspecs.scheduler import SequenceView
 
 from .queue import WaitingQueue, by_arrival
 from .service import Tenant
-from .turns import drop
 
 Owner = Callable[[int], Tenant]
 """The tenant of a known sequence, by its id."""
@@ -132,18 +131,23 @@ class RunningLanes:
     def __len__(self) -> int:
         return self._length
 
-    def first(self) -> SequenceView | None:
+    def first(self) -> tuple[Rank, SequenceView] | None:
         """The oldest sequence of the tenant with the least counter."""
         while self._heap:
             known, place, tenant = self._heap[0]
             lane = self._lanes[tenant]
             if not lane:
                 heapq.heappop(self._heap)
-            elif (now := rank(tenant, lane[0])) != known:
-                heapq.heapreplace(self._heap, (now, place, tenant))
+            elif (now := rank(tenant, lane[0])) == known:
+                return known, lane[0]
             else:
-                return lane[0]
+                heapq.heapreplace(self._heap, (now, place, tenant))
         return None
+
+    def pop(self) -> None:
+        """The first has its turn."""
+        self._lanes[self._heap[0][2]].popleft()
+        self._length -= 1
 
     def from_end(self) -> Iterator[SequenceView]:
         """The tenant that is farthest ahead first, its youngest first."""
@@ -151,6 +155,6 @@ class RunningLanes:
             yield from reversed(self._lanes[tenant])
 
     def leave(self, sequence: SequenceView) -> None:
-        """It has had its turn, or gave way."""
-        drop(self._lanes[self._owner(sequence.id)], sequence)
+        """It gave way."""
+        self._lanes[self._owner(sequence.id)].remove(sequence)
         self._length -= 1

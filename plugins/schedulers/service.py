@@ -9,7 +9,7 @@ not charged again.
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -97,7 +97,8 @@ class Service:
             self.num_seats -= 1
 
     def granted(self, sequence: SequenceView, grant: Grant, *, started: bool) -> None:
-        """Charge what was just scheduled, the token that it draws included."""
+        """Charge what was just scheduled, the token that it draws included, and what was
+        not foreseen before: accepted drafts, a start that the core forced."""
         account = self.enter(sequence)
         begin = sequence.num_computed
         if started:  # what it begins with came from a cache
@@ -106,10 +107,6 @@ class Service:
         end = begin + grant.num_tokens
         draws = end >= sequence.num_tokens
         self._charge(account, end, sequence.num_generated + draws)
-
-    def settle(self, sequence: SequenceView) -> None:
-        """Charge what was committed and not foreseen: accepted drafts, a forced start."""
-        self._charge(self.enter(sequence), sequence.num_computed, sequence.num_generated)
 
     def leave(self, sequence_id: int) -> None:
         """A sequence ended; unknown ids are ignored."""
@@ -125,12 +122,19 @@ class Service:
             heapq.heappush(self._idle, (tenant.counter, tenant.name))
         self._forget()
 
-    def reconcile(self, num_seats: int) -> None:
-        """Note who lost a seat without the policy's doing; cheap when nobody did."""
-        if num_seats < self.num_seats:
-            for account in self.accounts.values():
-                if account.sequence.num_preemptions != account.num_preemptions:
-                    self.unseat(account)
+    def reconcile(self, seated: Iterable[SequenceView], num_seats: int) -> None:
+        """Note who took or lost a seat without the policy's doing; cheap when nobody did.
+
+        :param seated: those that are known to have one
+        :param num_seats: how many have one
+        """
+        if num_seats == self.num_seats:
+            return
+        for sequence in seated:
+            self.seat(sequence)
+        for account in self.accounts.values():
+            if account.sequence.num_preemptions != account.num_preemptions:
+                self.unseat(account)
 
     def _charge(self, account: Account, end: int, generated: int) -> None:
         tenant, sequence = account.tenant, account.sequence

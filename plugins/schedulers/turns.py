@@ -40,14 +40,17 @@ class Line(Protocol):
     """What runs and has not had its turn in this step."""
 
     def __len__(self) -> int: ...
-    def first(self) -> SequenceView | None:
-        """Of the smallest rank."""
+    def first(self) -> tuple[Any, SequenceView] | None:
+        """Whose turn is next: the smallest rank, and whose it is."""
+
+    def pop(self) -> None:
+        """The first has its turn."""
 
     def from_end(self) -> Iterator[SequenceView]:
         """Those that give way, first those that give way first."""
 
     def leave(self, sequence: SequenceView) -> None:
-        """It has had its turn, or gave way."""
+        """It gave way."""
 
 
 class RankedLine:
@@ -56,32 +59,28 @@ class RankedLine:
     def __init__(
         self, running: Iterable[SequenceView], rank: Callable[[SequenceView], Any]
     ) -> None:
-        self._line = deque(sorted(running, key=rank))
+        """Ranks differ, so sequences are never compared."""
+        self._line = deque(sorted((rank(sequence), sequence) for sequence in running))
 
     def __len__(self) -> int:
         return len(self._line)
 
-    def first(self) -> SequenceView | None:
-        """Of the smallest rank."""
+    def first(self) -> tuple[Any, SequenceView] | None:
+        """The smallest rank, and whose it is."""
         return self._line[0] if self._line else None
+
+    def pop(self) -> None:
+        """The first has its turn."""
+        self._line.popleft()
 
     def from_end(self) -> Iterator[SequenceView]:
         """Largest rank first."""
-        return reversed(self._line)
+        return (sequence for _, sequence in reversed(self._line))
 
     def leave(self, sequence: SequenceView) -> None:
-        """Cheap for the first and the last."""
-        drop(self._line, sequence)
-
-
-def drop(line: deque[SequenceView], sequence: SequenceView) -> None:
-    """Take a sequence out of a line; cheap for the first and the last."""
-    if line[0] is sequence:
-        line.popleft()
-    elif line[-1] is sequence:
-        line.pop()
-    else:
-        line.remove(sequence)
+        """Those that give way are near the end."""
+        place = next(n for n, pair in enumerate(reversed(self._line)) if pair[1] is sequence)
+        del self._line[-1 - place]
 
 
 class Turns:
@@ -116,21 +115,30 @@ class Turns:
 
     def play(self) -> None:
         """Give out the step's tokens."""
-        while self._build.tokens_left > 0:
-            running = self._line.first()
-            waiting = self._queue.first() if self._open else None
-            if waiting is not None and (running is None or self._before(waiting, running)):
-                self._open = self._start(waiting)
-            elif running is not None:
-                self._line.leave(running)
-                self._run(running)
-            else:
-                break
+        build, line = self._build, self._line
+        bar = self._bar()
+        while build.tokens_left > 0:
+            running = line.first()
+            if running is None or (bar is not None and bar < running[0]):
+                waiting = self._queue.first() if self._open else None
+                if waiting is None and running is None:
+                    break
+                bar = None if waiting is None else self._goal.rank(waiting)
+                if waiting is not None and (running is None or bar < running[0]):
+                    self._open = self._start(waiting)
+                    bar = self._bar()
+                    continue
+            if running is not None:
+                line.pop()
+                self._run(running[1])
         for sequence in self._aside:
             self._queue.add(sequence)
 
-    def _before(self, waiting: SequenceView, running: SequenceView) -> bool:
-        return bool(self._goal.rank(waiting) < self._goal.rank(running))
+    def _bar(self) -> Any:
+        """The rank that whoever runs must be below to go first; ``None``: nobody waits.
+        It may be out of date: ranks do not fall during a step."""
+        waiting = self._queue.first() if self._open else None
+        return None if waiting is None else self._goal.rank(waiting)
 
     def _piece(self) -> int:
         """Tokens of the next turn at most. Every running sequence behind keeps one, so
