@@ -73,7 +73,7 @@ class ReferenceStore:
     def export(self, block_ids: TokenIds) -> bytes:
         """The bytes of blocks: layer, block, K then V, [position, head, dim]."""
         blocks = self.data[:, :, list(block_ids)].transpose(1, 2).contiguous()
-        data: bytes = blocks.cpu().numpy().tobytes()
+        data: bytes = blocks.cpu().view(torch.uint8).numpy().tobytes()  # numpy has no bfloat16
         return data
 
     def import_(self, block_ids: TokenIds, data: bytes) -> None:
