@@ -1,7 +1,8 @@
 """Observer: Prometheus metrics under vLLM's names, so that its dashboards read them.
 
-What vLLM has no name for is prefixed ``enginebay:``. Every engine has a registry of its
-own; nothing is global. All series carry ``model_name``.
+What vLLM has no name for is prefixed ``enginebay:``; ``metric_names`` lists them all.
+Every engine has a registry of its own; nothing is global. All series carry
+``model_name``. Label values known beforehand are shown from 0 on.
 """
 
 from collections.abc import Iterator
@@ -18,13 +19,14 @@ from enginebay.flow import Refusal
 from enginebay.hookspecs.model import Limits
 from enginebay.hookspecs.observer import ObserverContext, RequestRecord, StepRecord
 
+from .metric_names import COMPLETE, COUNTERS, GAUGES, KNOWN, REASONS, SIZES, TIMES
 from .tallies import Counter, Histogram, ascending
 
 CONTRACT = (1, 0)
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The buckets of all histograms."""
+    """The buckets of all histograms, and how many tenants are told apart."""
 
     seconds: tuple[float, ...] = (
         *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
@@ -36,81 +38,90 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         *(1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000),
     )
     """Upper bounds of every histogram of token and choice counts, ascending."""
-
-
-COUNTERS = {
-    "vllm:num_preemptions": ("Preemptions.", ()),
-    "vllm:prompt_tokens": ("Prompt tokens computed.", ()),
-    "vllm:generation_tokens": ("Tokens generated.", ()),
-    "vllm:prefix_cache_queries": ("Prompt tokens looked up in the prefix cache.", ()),
-    "vllm:prefix_cache_hits": ("Prompt tokens found in the prefix cache.", ()),
-    "vllm:request_success": ("Finished choices by reason.", ("finished_reason",)),
-    "vllm:admission_rejections": ("Refused requests by reason.", ("reason",)),
-    "enginebay:refusals": ("Refused requests.", ("plugin", "reason", "kind")),
-    "enginebay:request_errors": ("Requests that ended with an error.", ()),
-}
-TIMES = {
-    "vllm:time_to_first_token_seconds": "From arrival to a choice's first token.",
-    "vllm:inter_token_latency_seconds": "Between two steps that gave a choice tokens.",
-    "vllm:e2e_request_latency_seconds": "From arrival to the end.",
-    "vllm:request_queue_time_seconds": "From arrival to the first start.",
-    "vllm:request_prefill_time_seconds": "From the first start to the first token.",
-    "vllm:request_decode_time_seconds": "From the first token to the end.",
-    "vllm:request_inference_time_seconds": "From the first start to the end.",
-    "enginebay:step_duration_seconds": "A step, from planning to emitting.",
-    "enginebay:executor_duration_seconds": "A step's part inside the executor.",
-}
-SIZES = {
-    "vllm:iteration_tokens_total": "Tokens computed in a step.",
-    "vllm:request_prompt_tokens": "Prompt tokens of a request.",
-    "vllm:request_generation_tokens": "Generated tokens of a request.",
-    "vllm:request_prefill_kv_computed_tokens": "Prompt tokens not taken from the cache.",
-    "vllm:request_params_n": "Choices asked for.",
-    "vllm:request_params_max_tokens": "Tokens allowed a choice.",
-}
+    max_tenants: int = 50
+    """Tenants that have series of their own, first come; the rest are told as ``other``."""
 
 
 class Metrics(Collector):
     """Tallies records as they come; builds Prometheus' text when asked."""
 
-    def __init__(self, model_name: str, limits: Limits, options: Options) -> None:
-        self._labels = {"model_name": model_name}
-        self._limits = limits
+    def __init__(self, context: ObserverContext, options: Options) -> None:
+        self._labels = {"model_name": context.model_name}
+        self._limits = context.limits
+        self._block_bytes = context.block_bytes
+        self._max_tenants = options.max_tenants
+        self._tenants: dict[str, str] = {}
+        """Tenant -> label, of those that have one of their own."""
         self._lock = Lock()
         self._last: StepRecord | None = None
-        self._counters = {name: Counter(*labels) for name, (_, labels) in COUNTERS.items()}
+        self._counters = {
+            name: Counter(*labels, known=KNOWN.get(name, ()))
+            for name, (_, labels) in COUNTERS.items()
+        }
         self._histograms = {name: Histogram(options.seconds) for name in TIMES}
         self._histograms |= {name: Histogram(options.counts) for name in SIZES}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def on_step(self, record: StepRecord) -> None:
-        """A record without sequences only moves the gauges."""
+        """A record without sequences counts no step; it may count what came between."""
         with self._lock:
             self._last = record
-            self._counters["vllm:num_preemptions"].add(record.num_preemptions)
+            self._count(record)
+            self._count_memory(record)
             if not record.num_sequences:
                 return
-            self._counters["vllm:prompt_tokens"].add(record.num_prefill_tokens)
-            self._counters["vllm:generation_tokens"].add(record.num_generated)
             histograms = self._histograms
             tokens = record.num_prefill_tokens + record.num_decode_tokens
             histograms["vllm:iteration_tokens_total"].observe(tokens)
-            histograms["vllm:time_to_first_token_seconds"].observe(*record.first_token_delays)
-            histograms["vllm:inter_token_latency_seconds"].observe(*record.token_intervals)
             histograms["enginebay:step_duration_seconds"].observe(record.duration)
             histograms["enginebay:executor_duration_seconds"].observe(record.executor_duration)
+
+    def _count(self, record: StepRecord) -> None:
+        """Tokens: by whom, from where, when."""
+        counters, histograms = self._counters, self._histograms
+        prompt, cached = record.num_prompt_tokens, record.num_cached_prompt_tokens
+        counters["vllm:prompt_tokens"].add(prompt)
+        counters["vllm:prompt_tokens_cached"].add(cached)
+        counters["vllm:prompt_tokens_by_source"].add(prompt - cached, "local_compute")
+        counters["vllm:prompt_tokens_by_source"].add(cached, "local_cache_hit")
+        counters["vllm:generation_tokens"].add(record.num_generated)
+        counters["vllm:prefix_cache_queries"].add(record.num_prefix_queries)
+        counters["vllm:prefix_cache_hits"].add(record.num_prefix_hits)
+        counters["vllm:spec_decode_num_drafts"].add(record.num_drafts)
+        counters["vllm:spec_decode_num_draft_tokens"].add(record.num_draft_tokens)
+        counters["vllm:spec_decode_num_accepted_tokens"].add(sum(record.accepted_drafts))
+        for place, count in enumerate(record.accepted_drafts):
+            counters["vllm:spec_decode_num_accepted_tokens_per_pos"].add(count, str(place))
+        counters["enginebay:prefill_tokens"].add(record.num_prefill_tokens)
+        for share in record.served:
+            tenant = self._tenant(share.tenant)
+            counters["enginebay:tenant_prefill_tokens"].add(share.num_prefill_tokens, tenant)
+            counters["enginebay:tenant_generation_tokens"].add(share.num_generated, tenant)
+        histograms["vllm:time_to_first_token_seconds"].observe(*record.first_token_delays)
+        histograms["vllm:inter_token_latency_seconds"].observe(*record.token_intervals)
+
+    def _count_memory(self, record: StepRecord) -> None:
+        """What was lost, moved and computed again."""
+        counters = self._counters
+        counters["vllm:num_preemptions"].add(record.num_preemptions)
+        for preemption in record.preemptions:
+            counters["enginebay:preemptions"].add(1, preemption.how, preemption.reason)
+        counters["enginebay:recomputed_tokens"].add(record.num_recomputed_tokens)
+        counters["enginebay:evicted_blocks"].add(record.num_evicted_blocks)
+        for direction, blocks in (
+            ("out", record.num_saved_blocks),
+            ("in", record.num_loaded_blocks),
+        ):
+            counters["enginebay:swapped_blocks"].add(blocks, direction)
+            counters["enginebay:swapped_bytes"].add(blocks * self._block_bytes, direction)
 
     def on_request(self, record: RequestRecord) -> None:
         """Times that did not happen, of a request that never started, are not counted."""
         usage, started, first = record.usage, record.started, record.first_token
         with self._lock:
-            counters, histograms = self._counters, self._histograms
-            for reason in record.reasons:
-                counters["vllm:request_success"].add(1, reason)
-            counters["vllm:prefix_cache_queries"].add(usage.prompt_tokens)
-            counters["vllm:prefix_cache_hits"].add(usage.cached_tokens)
-            counters["enginebay:request_errors"].add(record.error is not None)
+            self._count_ends(record)
+            histograms = self._histograms
             for name, begin, end in (
                 ("vllm:e2e_request_latency_seconds", record.arrival, record.finished),
                 ("vllm:request_queue_time_seconds", record.arrival, started),
@@ -120,18 +131,42 @@ class Metrics(Collector):
             ):
                 if begin is not None and end is not None:
                     histograms[name].observe(end - begin)
+            longest = max(record.choice_tokens, default=0)
+            if first is not None and longest > 1:
+                mean = (record.finished - first) / (longest - 1)
+                histograms["vllm:request_time_per_output_token_seconds"].observe(mean)
             for name, size in (
                 ("vllm:request_prompt_tokens", usage.prompt_tokens),
                 ("vllm:request_generation_tokens", usage.completion_tokens),
+                ("vllm:request_max_num_generation_tokens", longest),
                 ("vllm:request_prefill_kv_computed_tokens", record.prefill_computed_tokens),
+                ("vllm:request_num_preemptions", usage.num_preemptions),
                 ("vllm:request_params_n", record.n),
                 ("vllm:request_params_max_tokens", record.max_tokens),
             ):
                 histograms[name].observe(size)
 
+    def _count_ends(self, record: RequestRecord) -> None:
+        counters = self._counters
+        for reason in record.reasons:
+            counters["vllm:request_success"].add(1, REASONS[reason])
+        for reason, tokens in zip(record.reasons, record.choice_tokens, strict=False):
+            if reason not in COMPLETE:
+                counters["enginebay:aborted_tokens"].add(tokens, REASONS[reason])
+        counters["enginebay:request_errors"].add(record.error is not None)
+        late = record.deadline is not None and record.finished > record.deadline
+        counters["enginebay:deadline_misses"].add(late or "deadline" in record.reasons)
+
+    def _tenant(self, name: str) -> str:
+        """The label of a tenant."""
+        if name not in self._tenants and len(self._tenants) < self._max_tenants:
+            self._tenants[name] = name
+        return self._tenants.get(name, "other")
+
     def on_refusal(self, refusal: Refusal) -> None:
         with self._lock:
             self._counters["vllm:admission_rejections"].add(1, refusal.reason)
+            self._counters["enginebay:refused_requests"].add(1, refusal.kind)
             self._counters["enginebay:refusals"].add(
                 1, refusal.plugin, refusal.reason, refusal.kind
             )
@@ -152,23 +187,41 @@ class Metrics(Collector):
         return iter(families)
 
     def _gauges(self) -> Iterator[Metric]:
-        last = self._last
-        running, waiting, used, blocks = (
-            (last.num_running, last.num_waiting, last.num_used_blocks, last.num_blocks)
-            if last
-            else (0, 0, 0, self._limits.num_blocks)
-        )
-        usage = used / blocks if blocks else 0.0
-        for name, doc, value in (
-            ("vllm:num_requests_running", "Sequences holding a seat.", running),
-            ("vllm:num_requests_waiting", "Requests not yet started.", waiting),
-            ("vllm:kv_cache_usage_perc", "Used part of the KV blocks; 1 is all.", usage),
-            ("enginebay:used_blocks", "KV blocks in use.", used),
-            ("enginebay:blocks", "KV blocks in the pool.", blocks),
-        ):
-            yield _gauge(name, doc, self._labels, value)
+        last = self._last or _nothing(self._limits)
+        blocks = last.num_blocks
+        values = {
+            "vllm:num_requests_running": last.num_running,
+            "vllm:num_requests_waiting": last.num_waiting,
+            "vllm:kv_cache_usage_perc": last.num_used_blocks / blocks if blocks else 0.0,
+            "enginebay:used_blocks": last.num_used_blocks,
+            "enginebay:cached_blocks": last.num_cached_blocks,
+            "enginebay:blocks": blocks,
+            "enginebay:used_swap_blocks": last.num_used_swap_blocks,
+            "enginebay:swap_blocks": last.num_swap_blocks,
+            "enginebay:queue_age_seconds": last.oldest_wait,
+        }
+        for name, value in values.items():
+            yield _gauge(name, GAUGES[name], self._labels, value)
         facts = {"block_size": str(self._limits.block_size), "num_gpu_blocks": str(blocks)}
         yield _gauge("vllm:cache_config_info", "The KV pool.", {**self._labels, **facts}, 1)
+
+
+def _nothing(limits: Limits) -> StepRecord:
+    """An engine before its first step."""
+    counts = dict.fromkeys(
+        ("num_prefill_tokens", "num_decode_tokens", "num_generated", "num_sequences"), 0
+    )
+    gauges = dict.fromkeys(("num_running", "num_waiting", "num_used_blocks"), 0)
+    return StepRecord(
+        step=-1,
+        time=0.0,
+        duration=0.0,
+        executor_duration=0.0,
+        num_blocks=limits.num_blocks,
+        num_swap_blocks=limits.num_swap_blocks,
+        **counts,
+        **gauges,
+    )
 
 
 def _gauge(name: str, doc: str, labels: dict[str, str], value: float) -> Metric:
@@ -184,4 +237,7 @@ def enginebay_observer(options: Options, context: ObserverContext) -> Metrics:
         if not ascending(getattr(options, field)):
             msg = f"metrics: {field} is {getattr(options, field)}; it must ascend, with 1 or more"
             raise StackError(msg)
-    return Metrics(context.model_name, context.limits, options)
+    if options.max_tenants < 0:
+        msg = f"metrics: max_tenants is {options.max_tenants}; 0 or more, 0: none by name"
+        raise StackError(msg)
+    return Metrics(context, options)

@@ -49,9 +49,10 @@ class Counter:
 
     __slots__ = ("_labels", "_sums")
 
-    def __init__(self, *labels: str) -> None:
+    def __init__(self, *labels: str, known: tuple[tuple[str, ...], ...] = ()) -> None:
+        """:param known: values of the labels that are shown from the start"""
         self._labels = labels
-        self._sums: dict[tuple[str, ...], float] = {} if labels else {(): 0}
+        self._sums: dict[tuple[str, ...], float] = dict.fromkeys(known if labels else ((),), 0)
 
     def add(self, amount: float, *values: str) -> None:
         if values not in self._sums and len(self._sums) >= MAX_LABELS:

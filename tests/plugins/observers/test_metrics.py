@@ -7,15 +7,23 @@ from prometheus_client.parser import text_string_to_metric_families
 from enginebay.errors import StackError
 from enginebay.flow import Refusal, Usage
 from enginebay.hookspecs.model import Limits
-from enginebay.hookspecs.observer import ObserverContext, RequestRecord, StepRecord
-from enginebay.plugins.observers import metrics, tallies
+from enginebay.hookspecs.observer import (
+    ObserverContext,
+    PreemptionRecord,
+    RequestRecord,
+    ServedRecord,
+    StepRecord,
+)
+from enginebay.plugins.observers import metric_names, metrics, tallies
 from enginebay.timeline import Timeline
 
 LIMITS = Limits(max_model_len=64, max_step_tokens=16, max_sequences=4, block_size=16, num_blocks=8)
 
 
 def make(**options):
-    context = ObserverContext(model_name="tiny", limits=LIMITS, timeline=Timeline(4))
+    context = ObserverContext(
+        model_name="tiny", limits=LIMITS, timeline=Timeline(4), block_bytes=100
+    )
     return metrics.enginebay_observer(metrics.Options(**options), context)
 
 
@@ -33,6 +41,8 @@ def step(**fields):
         "num_waiting": 2,
         "num_used_blocks": 6,
         "num_blocks": 8,
+        "num_prompt_tokens": 9,
+        "num_cached_prompt_tokens": 4,
     }
     return StepRecord(**{**known, **fields})
 
@@ -41,7 +51,7 @@ def request(**fields):
     known = {
         "request_id": "r",
         "tenant": "t",
-        "usage": Usage(prompt_tokens=30, completion_tokens=12, cached_tokens=16),
+        "usage": Usage(prompt_tokens=30, completion_tokens=12, cached_tokens=16, num_preemptions=3),
         "reasons": ("stop", "length"),
         "n": 2,
         "max_tokens": 6,
@@ -50,6 +60,7 @@ def request(**fields):
         "first_token": 3.5,
         "finished": 7.5,
         "prefill_computed_tokens": 14,
+        "choice_tokens": (8, 4),
     }
     return RequestRecord(**{**known, **fields})
 
@@ -106,13 +117,120 @@ def test_a_step_moves_gauges_counters_and_histograms():
     assert values["vllm:kv_cache_usage_perc", ()] == 0.75
     assert values["enginebay:used_blocks", ()] == 6
     assert values["vllm:num_preemptions_total", ()] == 1
-    assert values["vllm:prompt_tokens_total", ()] == 7
+    assert values["vllm:prompt_tokens_total", ()] == 9
+    assert values["vllm:prompt_tokens_cached_total", ()] == 4
+    by_source = "vllm:prompt_tokens_by_source_total"
+    assert values[by_source, (("source", "local_compute"),)] == 5
+    assert values[by_source, (("source", "local_cache_hit"),)] == 4
+    assert values["enginebay:prefill_tokens_total", ()] == 7
     assert values["vllm:generation_tokens_total", ()] == 4
     assert values["vllm:iteration_tokens_total_sum", ()] == 10
     assert values["vllm:time_to_first_token_seconds_count", ()] == 1
     assert values["vllm:inter_token_latency_seconds_sum", ()] == pytest.approx(0.53)
     assert values["enginebay:step_duration_seconds_sum", ()] == 0.03
     assert values["enginebay:executor_duration_seconds_sum", ()] == 0.02
+
+
+def test_every_counter_is_shown_from_zero():
+    """A rate over the first minute needs the zero before it; labels known are there too."""
+    values = read(make())
+    for name, (_, labels) in metric_names.COUNTERS.items():
+        found = {key[1] for key in values if key[0] == f"{name}_total"}
+        known = metric_names.KNOWN.get(name, () if labels else ((),))
+        assert found == {tuple(sorted(zip(labels, label, strict=True))) for label in known}
+    counters = [value for (name, _), value in values.items() if name.endswith("_total")]
+    assert counters
+    assert not any(counters)
+
+
+def test_what_memory_cost_is_counted():
+    """Preemptions by how and why, blocks and bytes moved, positions computed again."""
+    observer = make()
+    facts = {"request_id": "r", "tenant": "t", "index": 0, "by": "s", "num_tokens": 9}
+    observer.on_step(
+        step(
+            num_preemptions=2,
+            preemptions=(
+                PreemptionRecord(how="swap", reason="blocks", **facts),
+                PreemptionRecord(how="recompute", reason="unfair", **facts),
+            ),
+            num_recomputed_tokens=9,
+            num_saved_blocks=3,
+            num_loaded_blocks=2,
+            num_evicted_blocks=5,
+            num_cached_blocks=4,
+            num_swap_blocks=16,
+            num_used_swap_blocks=1,
+            oldest_wait=2.5,
+        )
+    )
+    values = read(observer)
+    name = "enginebay:preemptions_total"
+    assert values[name, (("how", "swap"), ("reason", "blocks"))] == 1
+    assert values[name, (("how", "recompute"), ("reason", "unfair"))] == 1
+    assert values[name, (("how", "recompute"), ("reason", "blocks"))] == 0
+    assert values["enginebay:recomputed_tokens_total", ()] == 9
+    assert values["enginebay:evicted_blocks_total", ()] == 5
+    for direction, blocks in (("out", 3), ("in", 2)):
+        label = (("direction", direction),)
+        assert values["enginebay:swapped_blocks_total", label] == blocks
+        assert values["enginebay:swapped_bytes_total", label] == 100 * blocks
+    for name, value in (
+        ("cached_blocks", 4),
+        ("swap_blocks", 16),
+        ("used_swap_blocks", 1),
+        ("queue_age_seconds", 2.5),
+    ):
+        assert values[f"enginebay:{name}", ()] == value
+
+
+def test_drafts_are_counted_under_their_names():
+    """Tried, drafted, accepted, and accepted by place."""
+    observer = make()
+    observer.on_step(step(num_drafts=3, num_draft_tokens=9, accepted_drafts=(3, 1)))
+    values = read(observer)
+    for name, value in (("drafts", 3), ("draft_tokens", 9), ("accepted_tokens", 4)):
+        assert values[f"vllm:spec_decode_num_{name}_total", ()] == value
+    places = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    assert [values[places, (("position", place),)] for place in "01"] == [3, 1]
+
+
+def test_tenants_past_the_limit_are_told_together():
+    """First come; names that callers make up grow nothing, and no token is lost."""
+    observer = make(max_tenants=2)
+    for number in range(50):
+        share = ServedRecord(tenant=f"t{number % 5}", num_prefill_tokens=3, num_generated=1)
+        observer.on_step(step(served=(share,)))
+    values = read(observer)
+    generated = {
+        dict(labels)["tenant"]: value
+        for (name, labels), value in values.items()
+        if name == "enginebay:tenant_generation_tokens_total"
+    }
+    assert generated == {"t0": 10, "t1": 10, "other": 30}
+    assert values["enginebay:tenant_prefill_tokens_total", (("tenant", "other"),)] == 90
+
+
+def test_what_was_generated_for_nothing():
+    """Tokens of choices that were cut, under vLLM's word for it; missed deadlines."""
+    observer = make()
+    observer.on_request(request(reasons=("cancelled", "stop")))
+    observer.on_request(request(reasons=("deadline", "deadline"), deadline=7.0))
+    observer.on_request(request(deadline=7.0))
+    observer.on_request(request(deadline=8.0))
+    values = read(observer)
+    aborted = "enginebay:aborted_tokens_total"
+    assert values[aborted, (("finished_reason", "abort"),)] == 8
+    assert values[aborted, (("finished_reason", "deadline"),)] == 12
+    assert (aborted, (("finished_reason", "stop"),)) not in values
+    assert values["vllm:request_success_total", (("finished_reason", "abort"),)] == 1
+    assert values["enginebay:deadline_misses_total", ()] == 2
+
+
+def test_a_negative_number_of_tenants_stops_the_start():
+    """The message names the option and its value."""
+    with pytest.raises(StackError, match="metrics: max_tenants is -1"):
+        make(max_tenants=-1)
 
 
 def test_buckets_are_cumulative_and_include_their_bound():
@@ -155,8 +273,9 @@ def test_a_request_is_told_by_reason_and_by_phase():
     assert values["vllm:request_generation_tokens_sum", ()] == 12
     assert values["vllm:request_params_n_sum", ()] == 2
     assert values["vllm:request_params_max_tokens_sum", ()] == 6
-    assert values["vllm:prefix_cache_queries_total", ()] == 30
-    assert values["vllm:prefix_cache_hits_total", ()] == 16
+    assert values["vllm:request_max_num_generation_tokens_sum", ()] == 8
+    assert values["vllm:request_num_preemptions_sum", ()] == 3
+    assert values["vllm:request_time_per_output_token_seconds_sum", ()] == 4.0 / 7
     assert values["vllm:request_prefill_kv_computed_tokens_sum", ()] == 14
 
 
@@ -179,6 +298,7 @@ def test_refusals_are_counted_by_who_and_why():
     values = read(observer)
     labels = (("kind", "server"), ("plugin", "q"), ("reason", "queue_full"))
     assert values["enginebay:refusals_total", labels] == 2
+    assert values["enginebay:refused_requests_total", (("kind", "server"),)] == 3
     assert values["vllm:admission_rejections_total", (("reason", "kv_claimed"),)] == 1
 
 
@@ -198,7 +318,7 @@ def test_engines_share_nothing():
     """Two engines in one process count apart, and the global registry stays empty of them."""
     one, other = make(), make()
     one.on_step(step())
-    assert read(one)["vllm:prompt_tokens_total", ()] == 7
+    assert read(one)["vllm:prompt_tokens_total", ()] == 9
     assert read(other)["vllm:prompt_tokens_total", ()] == 0
     assert not any("vllm:" in family.name for family in REGISTRY.collect())
 
