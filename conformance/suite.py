@@ -23,6 +23,7 @@ from enginebay.hookspecs.scheduler import SchedulerContext
 from enginebay.registry import Registry
 from enginebay.stack import Entry, Stack
 
+from .admission_checks import ADMISSION_CHECKS
 from .allocator_checks import ALLOCATOR_CHECKS
 from .check import Check, Skip
 from .client_checks import CLIENT_CHECKS
@@ -36,6 +37,7 @@ from .stack_checks import STACK_CHECKS
 from .text_checks import DETOKENIZER_CHECKS
 
 CHECKS = {
+    "admission": ADMISSION_CHECKS,
     "allocator": ALLOCATOR_CHECKS,
     "scheduler": SCHEDULER_CHECKS,
     "client": CLIENT_CHECKS,
@@ -122,6 +124,7 @@ def _plugin_subject(registry: Registry, entry: Entry) -> Any:
     family = SLOTS[entry.slot]
     build = partial(registry.build, family, entry)
     makers: dict[str, Callable[[], Any]] = {
+        "admission": lambda: build,
         "allocator": lambda: (
             lambda blocks, size, longest: build(AllocatorContext(blocks, size, longest))
         ),
