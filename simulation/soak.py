@@ -86,8 +86,8 @@ def told(found: Found, keep: str) -> str:
     visits = plain.pop("visits")
     lines = [
         f"broken in the world of seed {found.seed}: {found.message}",
-        f"the shortest found has {len(visits)} of {len(found.world.visits)} requests "
-        f"and breaks it so: {found.shrunk_message}",
+        f"the shortest found has {len(visits)} of {len(found.world.visits)} requests:",
+        found.shrunk_message,
         f"  world   {plain}",
         *(f"  request {visit}" for visit in visits),
         f"the whole world:    enginebay simulate --soak --seed {found.seed} --steps 1",

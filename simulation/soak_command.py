@@ -45,13 +45,10 @@ def soak(steps: int, seed: int, replay: str | None, keep: str | None) -> int:
 def summary(soaked: Soaked, seconds: float) -> str:
     """What was met, and that every rule held."""
     last = soaked.first_seed + soaked.worlds - 1
-    lines = [
-        f"{soaked.steps} steps in {soaked.worlds} worlds (seeds {soaked.first_seed} to {last}) "
-        f"in {seconds:.0f} s: no rule was broken"
-    ]
-    return "\n".join(
-        lines + [f"  {name}: {count}" for name, count in sorted(soaked.counts.items())]
-    )
+    worlds = f"{soaked.worlds} worlds (seeds {soaked.first_seed} to {last})"
+    lines = [f"{soaked.steps} steps in {worlds} in {seconds:.0f} s: no rule was broken"]
+    lines += [f"  {name}: {count}" for name, count in sorted(soaked.counts.items())]
+    return "\n".join(lines)
 
 
 def _replay(path: str) -> int:
