@@ -1,91 +1,26 @@
 """The official client against a started server over a real engine."""
 
 import gc
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import openai
 import pytest
 
-from enginebay.config import load_stack
 from enginebay.conformance.openai_checks import (
     check_chat_logprobs,
     check_error,
     check_stream,
     check_text_logprobs,
 )
-from enginebay.serving import serve
 
 MESSAGES = [{"role": "user", "content": "Say something"}]
 CALM = {"temperature": 0, "seed": 7}
 
 
-class Served:
-    """A server and its official client."""
-
-    def __init__(self, model, **http):
-        changes = {f"options.transports.http.{name}": value for name, value in http.items()}
-        changes |= {
-            "engine.model": model,
-            "engine.num_blocks": 256,
-            "transports": ["http"],
-            "options.transports.http.port": 0,
-        }
-        self.serving = serve(load_stack("reference", changes))
-        self.transport = self.serving.transports[0]
-        self.thread = threading.Thread(target=self.serving.wait)
-        self.thread.start()
-        assert self.transport.started.wait(20)
-        self.url = f"http://127.0.0.1:{self.transport.port}"
-        self.http = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
-        self.model = self.serving.assembly.name
-        self.client = openai.OpenAI(
-            base_url=f"{self.url}/v1",
-            api_key="none",
-            max_retries=0,
-            http_client=httpx.Client(timeout=60, trust_env=False),
-        )
-
-    def chat(self, **fields):
-        """A chat answer from the official client."""
-        fields = {"model": self.model, "messages": MESSAGES, "max_tokens": 12} | CALM | fields
-        return self.client.chat.completions.create(**fields)
-
-    def complete(self, **fields):
-        """A completion from the official client."""
-        fields = {"model": self.model, "prompt": "Once upon", "max_tokens": 12} | CALM | fields
-        return self.client.completions.create(**fields)
-
-    def post(self, path, **fields):
-        """A plain request."""
-        return self.http.post(path, json={"model": self.model, **fields})
-
-    def idle(self, seconds=10.0):
-        """Everything came back."""
-        client = self.serving.assembly.client
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            snapshot = client.snapshot()
-            used = snapshot.num_running, snapshot.num_waiting, snapshot.num_used_blocks
-            if used == (0, 0, 0) and self.transport._gateway.num_open == 0:
-                return True
-            time.sleep(0.005)
-        return False
-
-    def close(self):
-        self.client.close()
-        self.http.close()
-        self.transport.stop()
-        self.thread.join(30)
-        assert not self.thread.is_alive()
-
-
 @pytest.fixture(scope="module")
-def served(tiny):
+def served(server_of):
     """One server for this module."""
-    running = Served(tiny)
+    running = server_of()
     yield running
     assert running.idle()
     running.close()
@@ -277,9 +212,9 @@ def test_the_other_endpoints(served):
     assert model["max_model_len"] == served.serving.assembly.limits.max_model_len
 
 
-def test_case_32_an_engine_that_dies(tiny):
+def test_case_32_an_engine_that_dies(server_of):
     """A step that raises: the stream ends with an error, health turns, nothing hangs."""
-    running = Served(tiny)
+    running = server_of()
 
     def fail(plan):
         raise RuntimeError("secret")
@@ -296,9 +231,9 @@ def test_case_32_an_engine_that_dies(tiny):
     running.close()
 
 
-def test_case_33_stopped_with_a_stream_under_way(tiny):
+def test_case_33_stopped_with_a_stream_under_way(server_of):
     """Without time to finish, the stream ends with an error event and serve returns."""
-    running = Served(tiny, shutdown_timeout=0.0)
+    running = server_of(shutdown_timeout=0.0)
     fields = {"prompt": "x", "max_tokens": 400, "ignore_eos": True, "stream": True}
     body = {"model": running.model, **fields}
     with running.http.stream("POST", "/v1/completions", json=body) as answer:
@@ -310,9 +245,9 @@ def test_case_33_stopped_with_a_stream_under_way(tiny):
     running.close()
 
 
-def test_case_33_stopped_with_time_to_finish(tiny):
+def test_case_33_stopped_with_time_to_finish(server_of):
     """With time, the stream finishes as it would have."""
-    running = Served(tiny)
+    running = server_of()
     fields = {"prompt": "x", "max_tokens": 60, "ignore_eos": True, "stream": True}
     body = {"model": running.model, **fields}
     with running.http.stream("POST", "/v1/completions", json=body) as answer:

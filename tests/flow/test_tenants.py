@@ -1,14 +1,10 @@
 """Tenants over HTTP and a real engine: what they share, and what none sees of another."""
 
 import gc
-import threading
 
-import httpx
 import pytest
 
-from enginebay.config import load_stack
 from enginebay.keyfile import line_of, new_key
-from enginebay.serving import serve
 
 ALICE, ALICE_TOO, BOB, OPS = (
     new_key("alice"),
@@ -22,23 +18,11 @@ LONG = "The system prompt that all of one tenant's requests begin with, word for
 class Office:
     """A server with keys, over an allocator that remembers prefixes."""
 
-    def __init__(self, model, path):
+    def __init__(self, server_of, path):
         path.write_text("".join(f"{line_of(key)}\n" for key, _ in (ALICE, ALICE_TOO, BOB, OPS)))
         path.chmod(0o600)
-        changes = {
-            "engine.model": model,
-            "engine.num_blocks": 256,
-            "allocator": "prefix-hash",
-            "options.transports.http.port": 0,
-            "options.transports.http.keys": str(path),
-        }
-        self.serving = serve(load_stack("reference", changes))
-        self.model = self.serving.assembly.name
-        self.transport = self.serving.transports[0]
-        self.thread = threading.Thread(target=self.serving.wait)
-        self.thread.start()
-        url = f"http://127.0.0.1:{self.transport.port}"
-        self.http = httpx.Client(base_url=url, timeout=60, trust_env=False)
+        self.served = server_of({"allocator": "prefix-hash"}, keys=str(path))
+        self.http, self.model = self.served.http, self.served.model
 
     def get(self, pair, path, **params):
         """Ask with a key."""
@@ -54,19 +38,13 @@ class Office:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def close(self):
-        self.http.close()
-        self.transport.stop()
-        self.thread.join(30)
-        assert not self.thread.is_alive()
-
 
 @pytest.fixture(scope="module")
-def office(tiny, tmp_path_factory):
+def office(server_of, tmp_path_factory):
     """One server for this module."""
-    running = Office(tiny, tmp_path_factory.mktemp("office") / "keys")
+    running = Office(server_of, tmp_path_factory.mktemp("office") / "keys")
     yield running
-    running.close()
+    running.served.close()
     gc.collect()
 
 

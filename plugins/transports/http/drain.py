@@ -12,10 +12,11 @@ from enginebay.hookspecs.client import EngineClient
 log = structlog.get_logger("enginebay.http")
 
 
-async def drain_all(clients: Iterable[EngineClient], timeout: float, forced: asyncio.Event) -> None:
+async def drain_all(clients: Iterable[EngineClient], timeout: float, forced: asyncio.Event) -> bool:
     """Drain every client in a thread of its own; returns early once ``forced`` is set.
 
     :param timeout: seconds, as in ``EngineClient.drain``
+    :return: whether every request finished in time
     """
     loop = asyncio.get_running_loop()
     futures = []
@@ -31,8 +32,7 @@ async def drain_all(clients: Iterable[EngineClient], timeout: float, forced: asy
     both: set[asyncio.Future[Any]] = {everything, waiting}
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
-    if everything.done():
-        log.info("drained", in_time=all(everything.result()))
+    return everything.done() and all(everything.result())
 
 
 def _drain(

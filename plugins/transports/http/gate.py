@@ -35,7 +35,7 @@ class Gate:
         if scope["type"] == "http" and scope["path"] not in ALWAYS_OPEN:
             if scope["path"] not in self._unlocked:
                 scope.setdefault("state", {})["caller"] = self._caller(scope)
-            if any(client.health().state == "starting" for client in self._clients.values()):
+            if starting(self._clients):
                 raise unavailable("the model is being loaded; try again", "starting")
         await self._app(scope, receive, send)
 
@@ -47,6 +47,11 @@ class Gate:
         if caller is None:
             raise _unauthorized(presented is not None)
         return caller
+
+
+def starting(clients: Mapping[str, EngineClient]) -> bool:
+    """Whether a model is still being loaded."""
+    return any(client.health().state == "starting" for client in clients.values())
 
 
 def _unauthorized(presented: bool) -> ApiError:

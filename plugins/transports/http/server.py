@@ -17,6 +17,7 @@ from enginebay.hookspecs.transport import TransportContext
 from .app import build_app
 from .connection import BACKLOG, Connection, Server, listen
 from .drain import drain_all
+from .gate import starting
 from .gateway import Bounds, Gateway
 from .keyring import KeyRing
 
@@ -140,9 +141,13 @@ class HttpTransport:
     async def _drain(self) -> None:
         """Let what runs finish, or end it with an error; then let it be written."""
         gateway = self._gateway
+        timeout = self._options.shutdown_timeout
+        # A start that failed has its own message, and nothing to drain.
+        tell = log.debug if starting(gateway.clients) else log.info
         gateway.draining = True
-        log.info("draining", requests=gateway.num_open, timeout=self._options.shutdown_timeout)
-        await drain_all(gateway.clients.values(), self._options.shutdown_timeout, self._forced)
+        tell("draining", requests=gateway.num_open, timeout=timeout)
+        finished = await drain_all(gateway.clients.values(), timeout, self._forced)
+        tell("drained", in_time=finished)
         if self._forced.is_set():
             gateway.fail_all("the server is shutting down")
         loop = asyncio.get_running_loop()

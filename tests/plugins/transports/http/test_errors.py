@@ -2,6 +2,8 @@
 
 import json
 
+import httpx
+import openai
 import pytest
 
 from enginebay.conformance.openai_checks import check_error
@@ -150,6 +152,57 @@ def test_a_body_over_the_bound(start):
         assert answer.status_code == 413
         assert check_error(answer.content)["code"] == "body_too_large"
     server.alive()
+
+
+def test_the_callers_own_limit_is_a_rate_limit_to_the_official_client(server):
+    """It has an exception for 429, which carries the whole refusal."""
+
+    def refuse(request):
+        raise RequestRefused(
+            Refusal(
+                plugin="rate-limit",
+                reason="too_many_requests",
+                kind="caller",
+                message="60 a minute",
+                limit=60,
+                current=61,
+                retry_after=0.2,
+            )
+        )
+
+    server.client.on_submit = refuse
+    with (
+        httpx.Client(timeout=30, trust_env=False) as http_client,
+        openai.OpenAI(
+            base_url=f"{server.url}/v1", api_key="k", max_retries=0, http_client=http_client
+        ) as client,
+    ):
+        for stream in (False, True):
+            with pytest.raises(openai.RateLimitError) as refused:
+                client.completions.create(model="m", prompt="x", stream=stream)
+            assert refused.value.response.headers["retry-after"] == "1"
+            assert refused.value.body["retry_after"] == 0.2
+            assert (refused.value.body["limit"], refused.value.body["current"]) == (60, 61)
+            assert refused.value.request_id
+    server.client.on_submit = lambda request: None
+    server.alive()
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e300, -5.0, 0.0])
+def test_an_estimate_that_is_no_number_of_seconds(server, seconds):
+    """A plugin's odd estimate still becomes whole seconds, at least one, at most a day."""
+
+    def refuse(request):
+        raise RequestRefused(
+            Refusal(plugin="p", reason="r", kind="server", message="no", retry_after=seconds)
+        )
+
+    server.client.on_submit = refuse
+    answer = server.chat()
+    server.client.on_submit = lambda request: None
+    assert answer.status_code == 503
+    assert 1 <= int(answer.headers["retry-after"]) <= 86_400
+    check_error(answer.content)
 
 
 def test_a_refusal_says_who_and_when(server):
