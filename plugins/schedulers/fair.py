@@ -9,8 +9,8 @@ saves up service while away. Within a tenant it is first come, first served.
 Seats are held for whole answers, longer than a newcomer may wait. So a waiting sequence
 can take the place of a running one of a tenant that is not behind its own:
 
-- at once, when its tenant has less than half its share of the seats (by weight), the other
-  one keeps more than it, and the sequence was not preempted before;
+- at once, when its tenant asks for no more than its share of the seats (by weight), the
+  other one keeps more than it, and the sequence was not preempted before;
 - else when the other one is ahead by more than ``lead`` and either keeps more seats than
   it, or it has none at all.
 
@@ -74,14 +74,14 @@ class Fair:
         return rank(self._owner(sequence.id), sequence)
 
     def may_take(self, sequence: SequenceView, victim: SequenceView) -> bool:
-        """See the module: at once up to half a share, else when the other is far ahead."""
+        """See the module: at once up to its share, else when the other is far ahead."""
         own, other = self._owner(sequence.id), self._owner(victim.id)
         ahead = other.counter - own.counter
         if not self._options.preempt or own is other or ahead < 0:
             return False
         keeps_more = (own.seats + 1) / own.weight < other.seats / other.weight
         share = self._limits.max_sequences * own.weight / self.service.total_weight
-        if keeps_more and own.seats < share / 2 and not sequence.num_preemptions:
+        if keeps_more and own.num_sequences <= share and not sequence.num_preemptions:
             return True
         return ahead > self._options.lead and (keeps_more or not own.seats)
 
