@@ -15,15 +15,15 @@ from enginebay.sequence import State
 from .check import CheckList, require
 from .effort import CountedScheduler, Effort
 from .harness import Harness
+from .idle_watch import IdleWatch
+from .scheduler_memory_checks import SCHEDULER_MEMORY_CHECKS
+from .scheduler_progress_checks import SCHEDULER_PROGRESS_CHECKS
 from .traffic import Arrival, Happening, request_of
 from .worlds import limits_of, random_world, require_all_well
 
 MakeScheduler = Callable[[Limits], Scheduler]
 SCHEDULER_CHECKS: Final = CheckList()
 SEEDS: Final = (0, 1, 4, 20, 37)
-PATIENCE: Final = 0.5
-"""Seconds that a policy may plan nothing although something could be computed. Shorter
-than the core's own patience, so that a policy never lives on being rescued."""
 MAX_OVERTAKES: Final = 64
 """Later requests, equal but for the tenant, that may begin before an earlier one."""
 MAX_GROWTH: Final = 3.0
@@ -65,7 +65,7 @@ def work_is_not_held_back(make: MakeScheduler) -> None:
     for seed in SEEDS:
         world = random_world(seed)
         harness = Harness(make, world.limits)
-        idle = _IdleWatch(harness)
+        idle = IdleWatch(harness)
         harness.play(world.happenings, each_turn=idle.look)
 
 
@@ -142,7 +142,7 @@ def preempted_sequences_come_back(make: MakeScheduler) -> None:
     harness = Harness(make, limits_of(num_blocks=16, max_model_len=60))
     for number in range(8):
         harness.submit(request_of(f"r{number}", num_prompt=6, max_tokens=40))
-    idle = _IdleWatch(harness)
+    idle = IdleWatch(harness)
     harness.play(each_turn=idle.look)
     require_all_well(harness, "scheduler/preempted-return")
 
@@ -165,35 +165,7 @@ def steps_do_not_cost_more_the_more_wait(make: MakeScheduler) -> None:
     require(many <= MAX_GROWTH * few, "scheduler/cost", told)
 
 
-class _IdleWatch:
-    """Sees when nothing was planned although something could have been."""
-
-    def __init__(self, harness: Harness) -> None:
-        self._harness = harness
-        self._since: float | None = None
-
-    def look(self) -> None:
-        """After each turn."""
-        now = self._harness.clock()
-        if self._harness.planned or not self._possible():
-            self._since = None
-            return
-        self._since = now if self._since is None else self._since
-        told = f"nothing was planned for {now - self._since:.2f} s though {self._possible()}"
-        require(now - self._since <= PATIENCE, "scheduler/work-conserving", told)
-
-    def _possible(self) -> str:
-        """What could be computed now, in words; empty: nothing."""
-        roster, free = self._harness.roster, self._harness.allocator.num_free
-        limits = self._harness.limits
-        for sequence in roster.sequences.values():
-            if sequence.state is State.RUNNING and free and not sequence.stalled:
-                return f"sequence {sequence.id} runs and {free} blocks are free"
-            needed = -(-sequence.num_tokens // limits.block_size)
-            waits = sequence.state is State.WAITING and sequence not in sequence.group.deferred
-            if waits and needed <= free and len(roster.seats) < limits.max_sequences:
-                return f"sequence {sequence.id} waits for {needed} of {free} free blocks"
-        return ""
+SCHEDULER_CHECKS.extend([*SCHEDULER_MEMORY_CHECKS, *SCHEDULER_PROGRESS_CHECKS])
 
 
 def _check_queue(harness: Harness) -> None:

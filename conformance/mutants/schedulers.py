@@ -5,6 +5,8 @@ from typing import Final
 from enginebay.hookspecs.model import Limits
 from enginebay.hookspecs.scheduler import SequenceView, StepBuilder
 from enginebay.plugins.schedulers.chunked import Chunked, Options
+from enginebay.plugins.schedulers.prefill_first import Options as PrefillOptions
+from enginebay.plugins.schedulers.prefill_first import PrefillFirst
 from enginebay.plugins.schedulers.queue import WaitingQueue
 
 from .mutant import Mutant
@@ -74,6 +76,47 @@ class PrefersATenant(Faulty):
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
         self._queue = WaitingQueue(lambda s: (s.tenant != "many", s.arrival, s.id))
+
+
+class PrefersAClass(Faulty):
+    """Classes are strict: the lower one waits for as long as better ones come."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._queue = WaitingQueue(lambda s: (s.priority, s.arrival, s.id))
+
+
+class PrefersTheUrgent(Faulty):
+    """Earliest deadline first; whoever has none goes last."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._queue = WaitingQueue(lambda s: (s.deadline or float("inf"), s.arrival, s.id))
+
+
+class StarvesDecodes(PrefillFirst):
+    """Whoever generates waits for as long as prompts come."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(PrefillOptions(max_prompt_steps=10**9), limits)
+
+
+class WaitsForThePrefix(Faulty):
+    """One that waits for a prefix keeps everybody behind it waiting."""
+
+    def plan(self, build: StepBuilder) -> None:
+        for sequence in build.running:
+            build.run(sequence)
+        while (first := self._queue.first()) is not None and build.start(first):
+            self._queue.remove(first.id)
+
+
+class IgnoresTheSwapped(Faulty):
+    """Who was swapped out is not queued again."""
+
+    def add(self, sequence: SequenceView) -> None:
+        if not sequence.num_saved:
+            super().add(sequence)
 
 
 class ForgetsToRemove(Faulty):
@@ -151,6 +194,11 @@ SCHEDULER_MUTANTS: Final = (
     Mutant("starves the newest", StarvesTheNewest, "scheduler/work-conserving"),
     Mutant("serves the last come first", LastComeFirstServed, "scheduler/no-starvation"),
     Mutant("prefers a tenant", PrefersATenant, "scheduler/no-starvation"),
+    Mutant("prefers a class", PrefersAClass, "scheduler/no-starved-class"),
+    Mutant("prefers the urgent", PrefersTheUrgent, "scheduler/no-starved-class"),
+    Mutant("starves those that generate", StarvesDecodes, "scheduler/goes-on"),
+    Mutant("waits for the prefix", WaitsForThePrefix, "scheduler/prefix-wait"),
+    Mutant("ignores the swapped", IgnoresTheSwapped, "scheduler/swap"),
     Mutant("forgets to remove", ForgetsToRemove, "scheduler/remove-waiting"),
     Mutant("ignores the preempted", IgnoresThePreempted, "scheduler/preempted-return"),
     Mutant("waits for a batch", WaitsForABatch, "scheduler/work-conserving"),

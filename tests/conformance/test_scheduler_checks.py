@@ -1,17 +1,38 @@
-"""The scheduler checks pass the chunked policy and catch each wrong one by name."""
+"""The scheduler checks pass every policy that ships and catch each wrong one by name."""
 
 import pytest
 
 from enginebay.conformance.check import failures
 from enginebay.conformance.mutants.schedulers import SCHEDULER_MUTANTS
 from enginebay.conformance.scheduler_checks import SCHEDULER_CHECKS
+from enginebay.hookspecs.families import FAMILIES
+from enginebay.hookspecs.scheduler import SchedulerContext
 from enginebay.plugins.schedulers.chunked import Chunked, Options
+from enginebay.registry import Registry, discover
+from enginebay.stack import Entry
+
+FAMILY = FAMILIES["scheduler"]
+POLICIES = sorted(found.name for found in discover(FAMILY) if found.distribution == "enginebay")
+
+
+@pytest.fixture(scope="module")
+def registry():
+    """Plugins are loaded once."""
+    return Registry()
+
+
+def test_the_policies_of_the_field_are_all_judged():
+    """Whatever has an entry point is: this list may grow by itself, not shrink."""
+    assert {"static", "dynamic", "fcfs", "prefill-first", "decode-first", "chunked"} <= {*POLICIES}
 
 
 @pytest.mark.parametrize("check", SCHEDULER_CHECKS, ids=lambda check: check.id)
-def test_chunked_passes(check):
-    """The default policy keeps every clause."""
-    check.call(lambda limits: Chunked(Options(), limits))
+@pytest.mark.parametrize("policy", POLICIES)
+def test_policies_pass(policy, check, registry):
+    """Every policy keeps every clause with its default options."""
+    registry.load(FAMILY, policy)
+    entry = Entry(slot=FAMILY.slots[0], use=policy, name=policy)
+    check.call(lambda limits: registry.build(FAMILY, entry, SchedulerContext(limits=limits)))
 
 
 def test_small_chunks_pass_too():
