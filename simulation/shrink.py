@@ -13,7 +13,7 @@ from .soak_run import run_world
 from .soak_world import Visit, World
 
 MAX_RUNS: Final = 600
-MAX_LONG_RUNS: Final = 60
+MAX_LONG_RUNS: Final = 25
 """Of a world with equal visits: it is long, and only fewer of them are tried."""
 CALM: Final[dict[str, Any]] = {
     "refusing": 0.0,
