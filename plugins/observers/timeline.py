@@ -1,15 +1,18 @@
-"""Observer: writes each finished request's timeline as one line of JSON.
+"""Observer: writes each finished request's timeline to a file.
 
-A line has ``request_id``, ``tenant``, ``usage``, ``reasons``, ``error``, ``latencies``
-(seconds) and ``events``. Times are seconds on the engine's monotonic clock.
+As lines of JSON (``jsonl``): ``request_id``, ``tenant``, ``usage``, ``reasons``,
+``error``, ``latencies`` (seconds) and ``events``, with times in seconds on the engine's
+monotonic clock. Or as a trace (``trace``) that Perfetto and chrome://tracing open: a JSON
+array of events, complete after every request; see ``enginebay.trace``.
 """
 
 import time
 import weakref
+from collections import deque
 from pathlib import Path
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import IO
+from typing import Literal
 
 import msgspec
 
@@ -17,16 +20,19 @@ from enginebay import hookimpl
 from enginebay.errors import StackError
 from enginebay.flow import Refusal
 from enginebay.hookspecs.observer import ObserverContext, RequestRecord, StepRecord
-from enginebay.timeline import Timeline, latencies
+
+from .timeline_files import Count, LineFile, TimelineFile, TraceFile
 
 CONTRACT = (1, 0)
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where timelines go."""
+    """Where timelines go, and how."""
 
     path: str = ""
-    """The file that lines are appended to; empty: nothing is written."""
+    """The file that is appended to; empty: nothing is written."""
+    format: Literal["jsonl", "trace"] = "jsonl"
+    """Lines of JSON, or a trace for Perfetto and chrome://tracing."""
     linger: float = 1.0
     """Seconds between a request's end and its line: its last tokens may still be on
     their way to the reader, and their times belong to the timeline."""
@@ -37,11 +43,12 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Writer:
     """A thread that writes: the step thread must not wait for a disk."""
 
-    def __init__(self, file: IO[bytes], timeline: Timeline, options: Options) -> None:
+    def __init__(self, file: TimelineFile, options: Options) -> None:
         self._file = file
-        self._timeline = timeline
         self._linger = options.linger
         self._queue: Queue[tuple[RequestRecord, float] | None] = Queue(options.max_pending)
+        self._counts: deque[Count] = deque(maxlen=4 * options.max_pending)
+        """Since the last write; the oldest go."""
         self._closing = Event()
         self.error: OSError | None = None
         self.dropped = 0
@@ -57,6 +64,10 @@ class Writer:
         except Full:
             self.dropped += 1
 
+    def count(self, moment: float, running: int, waiting: int) -> None:
+        """So many run and wait from now on."""
+        self._counts.append((moment, running, waiting))
+
     def close(self) -> None:
         """Write what is pending, without lingering, and close the file."""
         self._closing.set()
@@ -64,28 +75,21 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
-        with self._file:
-            for record, due in iter(self._queue.get, None):
-                if self.error is not None:
-                    continue
-                self._closing.wait(max(due - time.monotonic(), 0.0))
-                try:
-                    self._file.write(self._line(record))
-                except OSError as error:
-                    self.error = error
+        for record, due in iter(self._queue.get, None):
+            if self.error is not None:
+                continue
+            self._closing.wait(max(due - time.monotonic(), 0.0))
+            try:
+                self._file.write(record, self._new_counts())
+            except OSError as error:
+                self.error = error
+        try:
+            self._file.close(() if self.error else self._new_counts())
+        except OSError as error:
+            self.error = error
 
-    def _line(self, record: RequestRecord) -> bytes:
-        events = self._timeline.of(record.request_id)
-        fields = {
-            "request_id": record.request_id,
-            "tenant": record.tenant,
-            "usage": record.usage,
-            "reasons": record.reasons,
-            "error": record.error,
-            "latencies": latencies(events),
-            "events": events,
-        }
-        return msgspec.json.encode(fields) + b"\n"
+    def _new_counts(self) -> list[Count]:
+        return [self._counts.popleft() for _ in range(len(self._counts))]
 
 
 class TimelineExport:
@@ -94,9 +98,14 @@ class TimelineExport:
     def __init__(self, writer: Writer | None) -> None:
         self._writer = writer
         self._close = None if writer is None else weakref.finalize(self, writer.close)
+        self._counted = (0, 0)
 
     def on_step(self, record: StepRecord) -> None:
-        """Steps are in the timelines already."""
+        """Steps are in the timelines already; how many run and wait is not."""
+        counted = record.num_running, record.num_waiting
+        if self._writer is not None and counted != self._counted:
+            self._counted = counted
+            self._writer.count(record.time, *counted)
 
     def on_request(self, record: RequestRecord) -> None:
         """:raises OSError: writing failed earlier; the observer is then switched off"""
@@ -132,9 +141,14 @@ def enginebay_observer(options: Options, context: ObserverContext) -> TimelineEx
         raise StackError(msg)
     if not options.path:
         return TimelineExport(None)
+    path = Path(options.path)
     try:
-        file = Path(options.path).open("ab", buffering=0)  # noqa: SIM115  the writer closes it
+        file: TimelineFile
+        if options.format == "trace":
+            file = TraceFile(path, context.timeline, context.model_name)
+        else:
+            file = LineFile(path, context.timeline)
     except OSError as error:
         msg = f"timeline: path {options.path!r} can't be written: {error.strerror}"
         raise StackError(msg) from error
-    return TimelineExport(Writer(file, context.timeline, options))
+    return TimelineExport(Writer(file, options))
