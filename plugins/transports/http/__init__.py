@@ -1,9 +1,10 @@
 """The OpenAI-compatible HTTP transport.
 
 ``POST /v1/chat/completions`` and ``/v1/completions`` (JSON or server-sent events),
-``GET /v1/models``, ``/health``, ``/ready``, ``/metrics``, ``/version``. It sees engine
-clients alone and knows no sampling parameter by name: what the core does not own goes to
-the running stack, which takes it or refuses it.
+``GET /v1/models``, ``/v1/requests``, ``/v1/ledger``, ``/health``, ``/ready``,
+``/metrics``, ``/version``. It sees engine clients alone and knows no sampling parameter by
+name: what the core does not own goes to the running stack, which takes it or refuses it.
+The tenant comes from the caller's API key (RFC 6750 for how it is sent).
 """
 
 from typing import Annotated
