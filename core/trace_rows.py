@@ -117,10 +117,11 @@ def _add_waits(row: Row, events: list[Event]) -> None:
     steps = sorted(
         time for event in events if event["what"] == "scheduled" for time in event.get("times", ())
     )
-    since, kind, label, running = events[0]["time"], "waiting", "queued", False
+    since: float = events[0]["time"]
+    kind, label, running = "waiting", "queued", False
     facts: Event = {}
     row.changes.append((since, 0, 1))
-    now = max(event.get("until", event["time"]) for event in events)
+    now: float = max(event.get("until", event["time"]) for event in events)
     for time, event in [*_seat_changes(events), (now, {"what": "now"})]:
         what = event["what"]
         if running and label:

@@ -208,19 +208,20 @@ class Metrics(Collector):
 
 def _nothing(limits: Limits) -> StepRecord:
     """An engine before its first step."""
-    counts = dict.fromkeys(
-        ("num_prefill_tokens", "num_decode_tokens", "num_generated", "num_sequences"), 0
-    )
-    gauges = dict.fromkeys(("num_running", "num_waiting", "num_used_blocks"), 0)
     return StepRecord(
         step=-1,
         time=0.0,
         duration=0.0,
         executor_duration=0.0,
+        num_prefill_tokens=0,
+        num_decode_tokens=0,
+        num_generated=0,
+        num_sequences=0,
+        num_running=0,
+        num_waiting=0,
+        num_used_blocks=0,
         num_blocks=limits.num_blocks,
         num_swap_blocks=limits.num_swap_blocks,
-        **counts,
-        **gauges,
     )
 
 

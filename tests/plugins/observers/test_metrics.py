@@ -1,5 +1,8 @@
 """The metrics observer: vLLM's names, right values, one registry an engine."""
 
+import re
+from pathlib import Path
+
 import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
@@ -321,6 +324,20 @@ def test_engines_share_nothing():
     assert read(one)["vllm:prompt_tokens_total", ()] == 9
     assert read(other)["vllm:prompt_tokens_total", ()] == 0
     assert not any("vllm:" in family.name for family in REGISTRY.collect())
+
+
+def test_every_metric_is_in_the_handbook():
+    """With its labels and what it tells, word for word."""
+    text = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z]+:\w+)` \| (\w+) \| (.*?) ?\| (.*) \|$", text, flags=re.M)
+    told = {name: (kind, labels, doc) for name, kind, labels, doc in rows}
+    histograms = metric_names.TIMES | metric_names.SIZES
+    expected = {name: ("gauge", "", doc) for name, doc in metric_names.GAUGES.items()}
+    expected["vllm:cache_config_info"] = ("gauge", "`block_size`, `num_gpu_blocks`", "The KV pool.")
+    for name, (doc, labels) in metric_names.COUNTERS.items():
+        expected[name] = ("counter", ", ".join(f"`{label}`" for label in labels), doc)
+    expected |= {name: ("histogram", "", doc) for name, doc in histograms.items()}
+    assert told == expected
 
 
 @pytest.mark.parametrize("bounds", [(), (1.0, 1.0), (2.0, 1.0)])
