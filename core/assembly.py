@@ -17,18 +17,15 @@ from .hookspecs.allocator import AllocatorContext
 from .hookspecs.client import ClientContext
 from .hookspecs.detokenizer import DetokenizerContext
 from .hookspecs.drafter import DrafterContext
-from .hookspecs.executor import ExecutorContext, Swapping
+from .hookspecs.executor import Swapping
 from .hookspecs.frontend import FrontendContext
-from .hookspecs.kernel import KernelContext
 from .hookspecs.observer import ObserverContext
-from .hookspecs.quant import QuantContext
-from .hookspecs.sampler import SamplerContext
 from .hookspecs.scheduler import SchedulerContext
 from .identity import cache_identity, served_name, service_version
 from .intake import Intake
 from .meter import Meter
+from .preparation import prepare
 from .sampling import Chain
-from .threads import configure_threads
 from .timeline import Timeline
 from .watch import Watch
 from .wiring import wire
@@ -82,49 +79,20 @@ def assemble(
     """
     options = stack.engine
     build = Assembler(stack, progress) if build is None else build
-    build.load_all()
-    threads = configure_threads(options.threads)
-    build.lap("plugins")
-    files, checkpoint = build.checkpoint()
-    family, spec = build.model(checkpoint)
-    build.lap("open")
-    kernels = build.chain(
-        "kernels", lambda entry: KernelContext(device=options.device, threads=threads)
-    )
-    table = KernelTable(kernels, require_row_invariant=options.require_row_invariant)
-    quantizer = build.one("quant", QuantContext(dtype=options.dtype, device=options.device))
-    text = checkpoint.text
-    sampler = SamplerContext(vocab_size=spec.vocab_size, text=text)
-    chain = Chain(build.chain("samplers", lambda entry: sampler), spec.vocab_size)
-    limits = build.limits(spec)
-    executor = build.one(
-        "executor",
-        ExecutorContext(
-            spec=spec,
-            family=family,
-            checkpoint=checkpoint,
-            table=table,
-            quantizer=quantizer,
-            chain=chain,
-            limits=limits,
-            kv_bytes=options.kv_bytes(),
-            dtype=options.dtype,
-            device=options.device,
-            threads=threads,
-            swap_bytes=options.swap_bytes(),
-            before_load=build.before_load,
-        ),
-    )
+    prepared = prepare(build)
+    context, files = prepared.context, prepared.files
+    spec, checkpoint = context.spec, context.checkpoint
+    executor = build.one("executor", context)
     num_slots = executor.num_swap_blocks if isinstance(executor, Swapping) else 0
     limits = msgspec.structs.replace(
-        limits, num_blocks=executor.num_blocks, num_swap_blocks=num_slots
+        context.limits, num_blocks=executor.num_blocks, num_swap_blocks=num_slots
     )
     build.lap("load")
     if options.warm_up:
         executor.warm_up()
     build.lap("warm_up")
     name = options.served_name or served_name(options.model)
-    engine = _engine(build, executor, chain, limits, spec, checkpoint, files, name)
+    engine = _engine(build, executor, context.chain, limits, spec, checkpoint, files, name)
     version = service_version(build.stack, build.registry, files)
     assembly = Assembly(
         stack=stack,
@@ -132,13 +100,13 @@ def assemble(
         engine=engine,
         client=build.one("client", ClientContext(engine=engine)),
         sinks=build.sinks,
-        table=table,
+        table=context.table,
         spec=spec,
         checkpoint=checkpoint,
         files=files,
         limits=limits,
         executor=executor,
-        quantizer=quantizer,
+        quantizer=context.quantizer,
         name=name,
         version=version,
         seconds=build.seconds,

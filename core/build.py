@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from .hookspecs.allocator import Shortfall
 from .hookspecs.scheduler import Grant, How
+from .ledger.shortage import kv_shortage
 from .pending_plan import PendingPlan
 from .sequence import Sequence, State
 
@@ -184,6 +185,11 @@ class StepBuilder:
         """Whether its last call was denied for want of blocks or seats."""
         grant = self.denied.get(sequence.id)
         return grant is not None and grant.reason in ("blocks", "seats")
+
+    def shortage(self, sequence: Sequence) -> str:
+        """What a sequence lacks, in words: phase, ledger line, blocks, fix."""
+        grant = self.denied.get(sequence.id)
+        return kv_shortage(sequence, self._limits, grant.missing if grant else 0)
 
     def _own(self, view: SequenceView) -> Sequence:
         """The engine's own object: what a policy hands in is trusted for its id alone."""

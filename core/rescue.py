@@ -89,7 +89,7 @@ class Rescue:
         if (short or held_back) and (len(holders) > 1 or (holders and not able)):
             build.preempt(min(holders, key=_yields))
         elif short:
-            self._roster.finish(short[0], "capacity")
+            self._end(build, short[0])
         elif build.now - self._since > PATIENCE_SECONDS:
             self._favour(candidates)
             if self._favoured is not None:
@@ -107,11 +107,16 @@ class Rescue:
         while not self._push(build, sequence) and build.lacks_room(sequence):
             others = [s for s in self._roster.seats.values() if s is not sequence]
             if not others:
-                self._roster.finish(sequence, "capacity")
+                self._end(build, sequence)
                 return
             if not build.preempt(min(others, key=_yields)):
                 build.hold()
                 return
+
+    def _end(self, build: StepBuilder, sequence: Sequence) -> None:
+        """End a sequence that lacks memory although nobody else holds any."""
+        sequence.cut = ("capacity", build.shortage(sequence))
+        self._roster.finish(sequence, "capacity")
 
     def _queued(self) -> list[Sequence]:
         """Sequences that wait for a seat, and not for their request's first choice."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from .flow import Ended, Failure
+from .ledger.shortage import kv_shortage
 from .sequence import State
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Roster:
         if sequence.state is not State.WAITING:
             return  # the policy started it again in the same step
         if -(-sequence.num_tokens // self._limits.block_size) > self._limits.num_blocks:
+            sequence.cut = ("capacity", kv_shortage(sequence, self._limits, 0))
             self.finish(sequence, "capacity")
         elif sequence.stalled:
             self.parked[sequence.id] = sequence

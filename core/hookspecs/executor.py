@@ -94,9 +94,9 @@ class Accounting(Protocol):
         """(bytes, tokens): temporary memory at its highest within the largest step that
         was measured, and the positions of that step; zeros before ``warm_up``."""
 
-    def holdings(self) -> tuple[Holding, ...]:
-        """Everything kept between steps. Views of one storage may be named apart, on one
-        line."""
+    def holdings(self, line: str = "") -> tuple[Holding, ...]:
+        """Everything kept between steps, or that of one line. Views of one storage may be
+        named apart, on one line."""
 
 
 @dataclass(frozen=True)

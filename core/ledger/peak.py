@@ -1,20 +1,15 @@
-"""Temporary memory of a step, measured: every tensor that torch makes, while it lives."""
+"""Temporary memory of a step, measured: what torch allocates and gives back meanwhile."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils import _python_dispatch
-from torch.utils._pytree import tree_leaves
-
-from .storages import storage_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 @dataclass
@@ -28,9 +23,9 @@ class Peak:
 def measured_peak(device: str) -> Iterator[Peak]:
     """Measure what runs inside, on this thread.
 
-    On a GPU by torch's own allocator. On a CPU by watching torch's operations: the same
-    bytes on every machine, but without what a library keeps to itself within one
-    operation, which shows in the ledger's residual.
+    On a GPU by the statistics of torch's allocator; on a CPU, where it keeps none, by its
+    record of allocations: the same bytes on every machine, but without what a library
+    keeps to itself, which shows in the ledger's residual.
     """
     peak = Peak()
     if torch.device(device).type == "cuda":
@@ -39,38 +34,27 @@ def measured_peak(device: str) -> Iterator[Peak]:
         yield peak
         peak.num_bytes = torch.cuda.max_memory_allocated(device) - before
         return
-    with _Watch(peak):
+    # The recorder under torch.profiler would do as well, but its library talks to stderr;
+    # a dispatch mode would load a symbolic algebra system, 800 modules.
+    torch.autograd._enable_profiler_legacy(_record_memory())  # noqa: SLF001 (see above)
+    try:
         yield peak
+    finally:
+        records = torch.autograd._disable_profiler_legacy()  # noqa: SLF001
+        now = 0
+        for record in (record for thread in records for record in thread):
+            if record.kind() == "memory_alloc":
+                now += record.cpu_memory_usage()
+                peak.num_bytes = max(peak.num_bytes, now)
 
 
-class _Watch(_python_dispatch.TorchDispatchMode):
-    """Adds up the storages that operations made and that are alive."""
-
-    def __init__(self, peak: Peak) -> None:
-        super().__init__()
-        self._peak = peak
-        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        given = {storage_key(each) for each in _tensors((args, kwargs))}
-        for made in _tensors(result):
-            key = storage_key(made)
-            if key not in self._alive and key not in given:
-                storage = made.untyped_storage()
-                self._alive[key] = (StorageWeakRef(storage), storage.nbytes())
-        # An operation's inputs live as long as it runs: the highest moment is at its end.
-        self._alive = {k: each for k, each in self._alive.items() if not each[0].expired()}
-        now = sum(size for _, size in self._alive.values())
-        self._peak.num_bytes = max(self._peak.num_bytes, now)
-        return result
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+def _record_memory() -> torch.autograd.ProfilerConfig:
+    return torch.autograd.ProfilerConfig(
+        torch.autograd.ProfilerState.CPU,
+        False,  # shapes
+        True,  # memory
+        False,  # stacks
+        False,  # floating-point operations
+        False,  # modules
+        torch._C._profiler._ExperimentalConfig(),  # noqa: SLF001
+    )

@@ -5,6 +5,7 @@ tensors and code made at run time. Mapped files (``RssFile``: libraries, a check
 that is read) belong to the page cache, which the system takes back when it needs to.
 """
 
+import ctypes
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,13 @@ def available(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
     group = _left_in_group(cgroup)
     known = [size for size in (machine, group) if size is not None]
     return min(known) if known else None
+
+
+def give_back() -> None:
+    """Return memory that was freed and is kept by the C library to the system (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _left_in_group(cgroup: Path) -> int | None:

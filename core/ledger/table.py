@@ -59,6 +59,13 @@ def columns(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     )
 
 
+def _both(num_bytes: int) -> str:
+    """In powers of two and of ten: ``0.50 GiB (0.5 GB)``."""
+    if num_bytes < 2**28:
+        return f"{size(num_bytes)} ({num_bytes / 1e6:.1f} MB)"
+    return f"{num_bytes / 2**30:.2f} GiB ({num_bytes / 1e9:.1f} GB)"
+
+
 def _requests(plan: Plan) -> list[str]:
     if not plan.token_bytes:
         return []
@@ -66,7 +73,7 @@ def _requests(plan: Plan) -> list[str]:
     if plan.tokens:
         each = plan.request_bytes
         said.append(
-            f"a request of {plan.tokens:,} tokens: {size(each)} ({each / 1e9:.1f} GB) in "
+            f"a request of {plan.tokens:,} tokens: {_both(each)} in "
             f"{plan.request_blocks:,} blocks of {plan.block_size}"
         )
         logical = plan.requests * plan.tokens * plan.token_bytes

@@ -13,6 +13,7 @@ from enginebay.hookspecs.executor import Executor, ExecutorContext, Handle, Hold
 from enginebay.hookspecs.kernel import Buffered, HostSlots
 from enginebay.ledger.peak import measured_peak
 from enginebay.ledger.planning import plan_stack, pool_blocks
+from enginebay.ledger.process import give_back
 from enginebay.ledger.room import check_room
 from enginebay.ledger.shortage import on_line
 from enginebay.ledger.storages import bytes_by_line, storage_key
@@ -53,7 +54,7 @@ class Local:
         self._options = options
         self._context = context
         self._results: dict[int, StepResult] = {}
-        self.before_load = context.before_load
+        self.before_load = context.before_load if context.device == "cpu" else 0
         self.step_peak = (0, 0)
         self.plan = plan_stack(context)
         check_room(self.plan, context.device)
@@ -99,15 +100,14 @@ class Local:
             self._touch()
         limits = msgspec.structs.replace(self._context.limits, num_blocks=self.num_blocks)
         prompts = prompt_plan(limits, self._options.warm_up_tokens)
-        with (
-            on_line("load", "runtime", _STEP_FIX),
-            measured_peak(self._context.device) as peak,
-        ):
-            self.runner.run(prompts)
+        with on_line("load", "runtime", _STEP_FIX):
+            with measured_peak(self._context.device) as peak:
+                self.runner.run(prompts)
             for step in range(2):
                 self.runner.run(decode_plan(prompts, step))
         self.step_peak = (peak.num_bytes, prompts.num_tokens)
         self.runner.rows.clear()
+        give_back()
 
     def execute(self, plan: StepPlan) -> Done:
         """Compute the plan now: a CPU has no queue of its own.
@@ -123,15 +123,26 @@ class Local:
         """The result is there already."""
         return self._results.pop(handle.step)
 
-    def holdings(self) -> tuple[Holding, ...]:
+    def holdings(self, line: str = "") -> tuple[Holding, ...]:
         """Weights, KV pool, host slots, and what the kernels keep between steps."""
-        held = list(self._weights)
-        for tensor in self.attention.store.tensors():
-            line = "kv" if storage_key(tensor) in self._pool else "swap"
-            held.append(Holding(line, "pool" if line == "kv" else "slots", tensor))
-        if isinstance(self.attention, Buffered):
+        held: list[Holding] = []
+        if line in ("", "weights"):
+            held += self._weights
+        if line in ("", "kv", "swap"):
+            held += [each for each in self._store() if line in ("", each.line)]
+        if line in ("", "runtime") and isinstance(self.attention, Buffered):
             held += [Holding("runtime", "buffers", each) for each in self.attention.buffers()]
         return tuple(held)
+
+    def _store(self) -> list[Holding]:
+        """The KV store's tensors: the pool, and every other one is a host slot."""
+        pool = self._pool
+        return [
+            Holding("kv", "pool", each)
+            if storage_key(each) in pool
+            else Holding("swap", "slots", each)
+            for each in self.attention.store.tensors()
+        ]
 
     def memory(self) -> dict[str, int]:
         """Bytes of every storage it holds, by ledger line; shared storages count once."""

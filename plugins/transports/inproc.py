@@ -10,6 +10,7 @@ from enginebay import hookimpl
 from enginebay.engine import Engine
 from enginebay.flow import Accepted, FinishReason, Request, Written
 from enginebay.hookspecs.client import ClientContext, EngineClient, Health, Listener, Snapshot
+from enginebay.ledger.books import Books
 
 CONTRACT = (1, 0)
 _ids = itertools.count(1)
@@ -25,6 +26,7 @@ class Inproc:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._id = next(_ids)
+        self._books = Books(engine)
 
     def submit(self, request: Request) -> Accepted:
         """Put a request in; tokenizes in the caller's thread."""
@@ -56,6 +58,7 @@ class Inproc:
             metrics=engine.watch.render() if request_id is None else "",
             timeline=events,
             tenant=events[0].get("tenant", "") if events else "",
+            ledger=self._books.read() if request_id is None else {},
         )
 
     def health(self) -> Health:
