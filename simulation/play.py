@@ -87,6 +87,7 @@ def request_of(number: int, call: Call) -> Request:
         tenant=call.tenant,
         priority=call.priority,
         deadline=call.deadline,
+        arrival=call.time,  # the clock stands still in a step: it came before the step's end
     )
 
 
