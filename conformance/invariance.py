@@ -1,4 +1,5 @@
-"""Promise P1: tokens do not depend on neighbours, order, chunking, block size, cancels.
+"""Promise P1: tokens do not depend on neighbours, order, chunking, block size, cancels,
+cache hits or preemption.
 
 A request is run alone and then in other surroundings. In a row-invariant stack its
 logits must have the same bits everywhere. In others they must agree within a tolerance,
@@ -15,14 +16,17 @@ import msgspec
 import torch
 
 from enginebay.flow import SamplingParams, TokenPrompt
+from enginebay.hookspecs.allocator import PrefixCaching
 from enginebay.llm import LLM
 
 from .noise import Place, gumbel
+from .pushing import Pushing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from enginebay.flow import StepPlan
+    from enginebay.hookspecs.scheduler import How
     from enginebay.stack import Stack
 
 GREEDY = SamplingParams(max_tokens=16, ignore_eos=True, temperature=0.0, seed=0)
@@ -71,9 +75,19 @@ def observe(
     neighbours: Iterable[Sequence[int]] = (),
     *,
     cancel: Sequence[int] | None = None,
+    hot: bool = False,
+    push: How | None = None,
 ) -> Run:
-    """Run one prompt among neighbours. ``cancel``: a neighbour that is cancelled midway."""
+    """Run one prompt among neighbours.
+
+    :param cancel: a neighbour that is cancelled midway
+    :param hot: run it after itself, so that its prompt and answer are cached
+    :param push: preempt it midway, in this way
+    """
+    if hot:
+        llm.generate([prompt_ids], sampling)
     tap = Tap(llm, prompt_ids)
+    pushing = Pushing(llm.assembly.engine, prompt_ids, push) if push else None
     if cancel is not None:
         doomed = llm.stream(TokenPrompt(token_ids=tuple(cancel)), sampling)
         for _ in range(3):
@@ -83,18 +97,34 @@ def observe(
     prompts.insert(len(prompts) // 2, prompt_ids)
     outputs = llm.generate(prompts, sampling)
     mine = outputs[prompts.index(prompt_ids)]
+    if pushing is not None:
+        pushing.done(mine.usage.num_preemptions)
+    if hot:
+        _check_hit(llm, name, len(prompt_ids), mine.usage.cached_tokens)
     return Run(name, mine.outputs[0].token_ids, tap.logits)
 
 
-def surroundings(vocab_size: int) -> list[tuple[str, dict[str, int], dict[str, Any]]]:
+def _check_hit(llm: LLM, name: str, num_prompt: int, num_cached: int) -> None:
+    """Whether the prompt's full blocks were found, if the stack keeps any."""
+    engine = llm.assembly.engine
+    size = engine.limits.block_size
+    caches = isinstance(engine.allocator, PrefixCaching)
+    expected = (num_prompt - 1) // size * size if caches else 0
+    assert num_cached == expected, f"{name}: {num_cached} positions were cached, not {expected}"
+
+
+def surroundings(vocab_size: int) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """(name, changed engine options, arguments of ``observe``) of every variation."""
     others = [
         [(7 * number + 3 * place) % vocab_size for place in range(5 + 9 * number)]
         for number in range(15)
     ]
-    varied: list[tuple[str, dict[str, int], dict[str, Any]]] = [
+    varied: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("15 neighbours", {}, {"neighbours": others}),
         ("after a cancelled neighbour", {}, {"cancel": others[9]}),
+        ("after itself", {}, {"hot": True}),
+        ("preempted by recompute", {}, {"push": "recompute"}),
+        ("preempted by swap", {"swap_memory": "64MiB"}, {"push": "swap"}),
     ]
     chunks, sizes = (1, 7, 64, 512), (4, 16, 32)
     varied += [(f"steps of {count}", {"max_step_tokens": count}, {}) for count in chunks]
@@ -106,11 +136,12 @@ def check_invariance(stack: Stack, prompt_ids: Sequence[int]) -> list[str]:
 
     :raises AssertionError: names the surrounding and the first position that differs
     """
-    lines = []
-    with LLM(stack=stack) as llm:
-        exact = llm.assembly.table.row_invariant
-        vocab_size = llm.assembly.spec.vocab_size
-        alone = {s.seed: observe(llm, "alone", prompt_ids, s) for s in (GREEDY, SEEDED)}
+    lines, alone = [], {}
+    for sampling in (GREEDY, SEEDED):
+        with LLM(stack=stack) as llm:  # one each, so that nothing is cached yet
+            exact = llm.assembly.table.row_invariant
+            vocab_size = llm.assembly.spec.vocab_size
+            alone[sampling.seed] = observe(llm, "alone", prompt_ids, sampling)
     for name, changes, arguments in surroundings(vocab_size):
         engine = msgspec.structs.replace(stack.engine, **changes)
         with LLM(stack=msgspec.structs.replace(stack, engine=engine)) as llm:

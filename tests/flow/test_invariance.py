@@ -1,5 +1,6 @@
 """Promise P1 on a tiny model: the same tokens in every surrounding."""
 
+import msgspec
 import pytest
 
 from enginebay.config import load_stack
@@ -11,25 +12,60 @@ from enginebay.conformance.invariance import (
     compare,
     observe,
 )
+from enginebay.flow import SamplingParams
 
 PROMPT = [(11 * place + 5) % 290 for place in range(70)]
 
 
-def stack_of(name, model):
-    return load_stack(name, {"engine.model": model, "engine.num_blocks": 512})
+def stack_of(name, model, allocator):
+    changes = {"engine.model": model, "engine.num_blocks": 512, "allocator": allocator}
+    return load_stack(name, changes)
 
 
 def test_the_deterministic_stack_gives_the_same_bits(tiny):
-    """Alone, among neighbours, in any chunks and blocks, after a cancel: equal bits."""
-    lines = check_invariance(stack_of("deterministic", tiny), PROMPT)
-    assert len(lines) == 18
+    """Alone, among neighbours, in any chunks and blocks, after a cancel, cached, preempted
+    in either way: equal bits."""
+    lines = check_invariance(stack_of("deterministic", tiny, "prefix-hash"), PROMPT)
+    assert len(lines) == 24
+    told = "\n".join(lines)
+    assert all(f"preempted by {how}" in told for how in ("recompute", "swap"))
     assert all("within 0.0e+00" in line for line in lines), lines
 
 
-@pytest.mark.parametrize("stack", ["cpu", "reference"])
-def test_other_stacks_agree_within_their_tolerance(tiny, stack):
+@pytest.mark.parametrize(("stack", "allocator"), [("cpu", "prefix-hash"), ("reference", "paged")])
+def test_other_stacks_agree_within_their_tolerance(tiny, stack, allocator):
     """Logits within the tolerance; tokens equal but after a near tie."""
-    assert len(check_invariance(stack_of(stack, tiny), PROMPT)) == 18
+    assert len(check_invariance(stack_of(stack, tiny, allocator), PROMPT)) == 24
+
+
+def test_a_cache_that_finds_nothing_is_caught(start):
+    """A surrounding that is not what it says would prove nothing."""
+    llm = start("deterministic", allocator="prefix-hash")
+    llm.assembly.engine.allocator.publish = lambda *arguments: None
+    with pytest.raises(AssertionError, match="0 positions were cached, not 64"):
+        observe(llm, "after itself", PROMPT, GREEDY, hot=True)
+
+
+def test_a_preemption_that_did_not_happen_is_caught(start):
+    """The same for a preemption."""
+    llm = start("deterministic", engine__swap_memory="1MiB")
+    with pytest.raises(AssertionError, match="preempted 0 times"):
+        observe(llm, "preempted", PROMPT, SamplingParams(max_tokens=2), push="swap")
+
+
+def test_blocks_that_come_back_wrong_are_caught(start):
+    """The comparison fails when swapping returns another block's bytes."""
+    llm = start("deterministic", engine__swap_memory="1MiB")
+    alone = observe(llm, "alone", PROMPT, GREEDY)
+    store = llm.assembly.executor.runner.attention.store
+    load = store.load
+
+    def wrong(ops):
+        load(tuple(msgspec.structs.replace(op, source=0) for op in ops))
+
+    store.load = wrong
+    with pytest.raises(AssertionError, match=r"swapped, position 7\d: logits differ"):
+        compare(alone, observe(llm, "swapped", PROMPT, GREEDY, push="swap"), GREEDY, exact=True)
 
 
 def test_a_stack_that_is_not_invariant_is_caught(start):
@@ -60,8 +96,6 @@ def test_seeds_matter(start):
 
 def test_n_choices_of_one_seed_differ_and_reproduce(start):
     """n = 3 with one seed: three different answers, the same three again."""
-    import msgspec
-
     llm = start("deterministic")
     three = msgspec.structs.replace(SEEDED, n=3)
     first = [choice.token_ids for choice in llm.generate(PROMPT, three).outputs]
