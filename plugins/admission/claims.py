@@ -16,6 +16,10 @@ class Claims:
         """What a request claims on average; 1 where there is none."""
         return self.total / len(self._of) if self.total else 1.0
 
+    def of(self, request_id: str) -> int:
+        """What a request claims; 0 when it is unknown."""
+        return self._of.get(request_id, 0)
+
     def add(self, request_id: str, amount: int) -> None:
         """A request was admitted."""
         self._of[request_id] = amount

@@ -1,10 +1,11 @@
 """Admission: what can't be answered before its deadline is refused at once."""
 
+from typing import Final, Literal
+
 import msgspec
 
 from enginebay import hookimpl
-from enginebay.errors import StackError
-from enginebay.flow import Refusal
+from enginebay.flow import Refusal, Usage
 from enginebay.hookspecs.admission import AdmissionContext, Ask, Load
 
 from .bounds import require_least, require_order
@@ -12,15 +13,17 @@ from .claims import Claims
 from .comeback import Comeback
 
 CONTRACT = (1, 0)
+NEWEST: Final = 0.1
+"""Weight of the newest answer in the mean length."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For either chain; in ``budget`` the lengths are known. Judges only requests that
     carry a deadline."""
 
-    output_share: float = 0.0
-    """The part of ``max_tokens`` that must be generated before the deadline, 0 to 1; 0: it
-    is enough to start."""
+    counts: Literal["start", "mean", "longest"] = "mean"
+    """What must be possible before the deadline: the first token; an answer as long as
+    those of late were on average; or one of ``max_tokens``."""
     least_seconds: float = 0.0
     """What even an idle engine needs; a shorter deadline is refused for good (400)."""
     retry_after: float = 1.0
@@ -42,6 +45,8 @@ class Deadline:
         self._name = name
         self._options = options
         self._choices = Claims()
+        self._mean = 0.0
+        """Tokens of a choice's answer, of late."""
         self._comeback = Comeback(options.retry_after, options.max_retry_after)
 
     def ask(self, ask: Ask, load: Load) -> Refusal | None:
@@ -49,6 +54,11 @@ class Deadline:
         if refusal is None:
             self._choices.add(ask.request_id, ask.n)
         return refusal
+
+    def settle(self, request_id: str, usage: Usage) -> None:
+        """Learn how long answers are."""
+        length = usage.completion_tokens / max(self._choices.of(request_id), 1)
+        self._mean += NEWEST * (length - self._mean) if self._mean else length
 
     def release(self, request_id: str) -> None:
         self._choices.drop(request_id)
@@ -86,8 +96,11 @@ class Deadline:
         return min(known, default=0.0)
 
     def _work(self, ask: Ask, load: Load) -> float:
-        """Seconds to generate the part that counts, at the pace that each sequence has."""
-        tokens = self._options.output_share * (ask.max_tokens or 0)
+        """Seconds to generate what counts, at the pace that each sequence has."""
+        if self._options.counts == "start":
+            return 0.0
+        longest = self._mean if ask.max_tokens is None else ask.max_tokens
+        tokens = longest if self._options.counts == "longest" else min(longest, self._mean)
         return _seconds(tokens * max(load.num_running, 1), load.generated_tokens_per_second)
 
     def _never(self, deadline: float) -> Refusal:
@@ -110,9 +123,6 @@ def _seconds(amount: float, pace: float) -> float:
 @hookimpl
 def enginebay_admission(options: Options, context: AdmissionContext) -> Deadline:
     """Build it."""
-    if not 0 <= options.output_share <= 1:
-        msg = f"{context.name}: output_share is {options.output_share}; it must be 0 to 1"
-        raise StackError(msg)
     require_least(context, options, 0, "least_seconds", "retry_after")
     require_order(context, options, ("retry_after", "max_retry_after"))
     return Deadline(context.name, options)

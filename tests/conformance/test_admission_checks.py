@@ -23,7 +23,7 @@ MEMBERS = {
     "queue of tokens": (bounded_queue, {"max_waiting": 0, "max_waiting_tokens": 900}),
     "context": (context_length, {}),
     "deadline": (deadline, {}),
-    "deadline of the answer": (deadline, {"output_share": 1.0}),
+    "deadline of the answer": (deadline, {"counts": "longest"}),
     "kv": (kv_budget, {}),
     "kv guaranteed": (kv_budget, {"mode": "guaranteed"}),
     "kv overcommitted": (kv_budget, {"overcommit": 6.0, "output_share": 0.3}),
