@@ -94,6 +94,38 @@ class PreemptsStrangely(PlansNothing):
             build.preempt(sequence)
 
 
+class SwapsEverything(PlansNothing):
+    """Every step, whatever runs is swapped out, and begins again with one token."""
+
+    def plan(self, build: StepBuilder) -> None:
+        for sequence in build.running:
+            build.preempt(sequence, "swap", "spite")
+        for sequence in build.stalled:
+            build.preempt(sequence, "swap")
+        for sequence in list(self.waiting.values()):
+            if build.start(sequence, 1):
+                self.remove(sequence.id)
+
+
+class SwapsInOneStep(PlansNothing):
+    """Swaps out and in again within a step, in either way by turns, and asks for prices."""
+
+    def plan(self, build: StepBuilder) -> None:
+        for sequence in build.running:
+            build.cost(sequence)
+            way: How = "swap" if sequence.num_preemptions % 2 else "recompute"
+            if build.preempt(sequence, way):
+                build.cost(sequence)
+                if not build.start(sequence):
+                    build.start(sequence, 2)
+                build.preempt(sequence, "swap")
+                self.waiting[sequence.id] = sequence
+        for sequence in sorted(self.waiting.values(), key=lambda s: s.num_tokens):
+            build.wait(sequence, "blocks")
+            if build.start(sequence):
+                self.remove(sequence.id)
+
+
 class FillsThePool(PlansNothing):
     """Starts everybody with one token, so that nobody's prompt can be finished."""
 
@@ -166,6 +198,8 @@ SURVIVED: Final = (
     PreemptsEverything,
     PreemptsForNothing,
     PreemptsStrangely,
+    SwapsEverything,
+    SwapsInOneStep,
     FillsThePool,
     StartsAndForgets,
     KeepsNobody,
