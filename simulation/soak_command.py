@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,16 +11,21 @@ from enginebay.errors import EnginebayError
 from .parts import shipped
 from .soak import Soaked, found, loaded, soak_worlds, stored, told
 
-KEEP: Final = "enginebay-soak.json"
 EVERY: Final = 5.0
 """Seconds between two lines of progress."""
 
 
-def soak(steps: int, seed: int, replay: str | None, keep: str | None) -> int:
-    """Soak, or run one stored world. :return: 1 when a rule was broken"""
-    if replay:
-        return _replay(replay)
+def soak(
+    steps: int, seed: int, keep: str, schedulers: Sequence[str], allocators: Sequence[str]
+) -> int:
+    """Soak, and tell what was met. :return: 1 when a rule was broken
+
+    :param keep: a file for the shrunk world that broke one
+    :param schedulers: names of those to try; empty: all that ship
+    """
     parts = shipped()
+    parts.schedulers = list(schedulers) or parts.schedulers
+    parts.allocators = list(allocators) or parts.allocators
     began = last = time.monotonic()
 
     def progress(soaked: Soaked) -> None:
@@ -36,9 +42,8 @@ def soak(steps: int, seed: int, replay: str | None, keep: str | None) -> int:
     if soaked.found is None:
         print(summary(soaked, time.monotonic() - began))
         return 0
-    file = keep or KEEP
-    Path(file).write_bytes(stored(soaked.found.shrunk))
-    print(told(soaked.found, file))
+    Path(keep).write_bytes(stored(soaked.found.shrunk))
+    print(told(soaked.found, keep))
     return 1
 
 
@@ -51,8 +56,8 @@ def summary(soaked: Soaked, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def _replay(path: str) -> int:
-    """Run one stored world as it is."""
+def replay(path: str) -> int:
+    """Run one stored world. :return: 1 when it breaks a rule"""
     try:
         world = loaded(Path(path).read_bytes(), path)
     except OSError as error:

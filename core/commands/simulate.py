@@ -45,11 +45,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--json", metavar="FILE", help="write the figures there")
     out.add_argument("--html", metavar="FILE", help="write a page with the step-by-step picture")
     soak = parser.add_argument_group("soak: random worlds in which every rule must hold")
-    soak.add_argument("--soak", action="store_true", help="run them instead of a trace")
-    soak.add_argument("--steps", type=int, default=100_000, help="of all together")
-    soak.add_argument("--seed", type=int, default=0, help="of the first world")
+    soak.add_argument(
+        "--soak",
+        action="store_true",
+        help="run them instead of a trace, with --schedulers and --allocators, or all that ship",
+    )
+    soak.add_argument("--steps", type=int, default=100_000, help="of all worlds (default: 100000)")
+    soak.add_argument("--seed", type=int, default=0, help="of the first world (default: 0)")
     soak.add_argument("--replay", metavar="FILE", help="run one stored world")
-    soak.add_argument("--keep", metavar="FILE", help="where a failing world is stored")
+    soak.add_argument(
+        "--keep",
+        metavar="FILE",
+        default="enginebay-soak.json",
+        help="where a failing world is stored (default: enginebay-soak.json)",
+    )
 
 
 def _configure_load(parser: argparse.ArgumentParser) -> None:
@@ -73,9 +82,12 @@ def run(options: argparse.Namespace) -> int:
 
     quiet_logs("error")
     if options.soak or options.replay:
-        from enginebay.simulation.soak_command import soak
+        from enginebay.simulation.soak_command import replay, soak
 
-        return soak(options.steps, options.seed, options.replay, options.keep)
+        if options.replay:
+            return replay(options.replay)
+        chosen = (options.schedulers or "", options.allocators or "")
+        return soak(options.steps, options.seed, options.keep, *map(_names, chosen))
     return _compare(options)
 
 
@@ -129,8 +141,8 @@ def _candidates(options: argparse.Namespace, calls: list[Call]) -> list[Candidat
     stacks = options.stack or ["cpu"]
     found = []
     for reference in stacks:
-        for scheduler in _names(options.schedulers):
-            for allocator in _names(options.allocators):
+        for scheduler in _names(options.schedulers) or [""]:
+            for allocator in _names(options.allocators) or [""]:
                 slots = {"scheduler": scheduler, "allocator": allocator}
                 given = argparse.Namespace(
                     stack=reference, set=options.set, model=None, offline=False
@@ -143,7 +155,7 @@ def _candidates(options: argparse.Namespace, calls: list[Call]) -> list[Candidat
 
 
 def _names(text: str | None) -> list[str]:
-    return text.split(",") if text else [""]
+    return text.split(",") if text else []
 
 
 def _told(candidate: Candidate) -> str:

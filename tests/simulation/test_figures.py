@@ -153,6 +153,6 @@ def test_mistakes_are_told_before_anything_runs():
     limits = limits_of(stack, [call()], {})
     with pytest.raises(PluginError, match="did you mean 'chunked'"):
         candidate("x", load_stack("cpu", {"scheduler": "chunkd"}), limits)
+    wrong = load_stack("cpu", {"options.scheduler.chunked.max_chunks": 3})
     with pytest.raises(StackError, match="max_chunks"):
-        wrong = load_stack("cpu", {"options.scheduler.chunked.max_chunks": 3})
         candidate("x", wrong, limits)
