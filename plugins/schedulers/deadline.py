@@ -92,12 +92,15 @@ class Deadline:
         return self.late(sequence), *self._due(sequence)
 
     def may_take(self, sequence: SequenceView, victim: SequenceView) -> bool:
-        """From the late and those due later, once half its time to spare is gone."""
-        deadline = sequence.deadline
-        if not self._options.preempt or deadline is None or self.late(sequence):
+        """Once half its time to spare is gone, from those that lose nothing by it: they are
+        late anyway, or due later and with time to spare."""
+        deadline, due = sequence.deadline, self._due(victim)
+        if not self._options.preempt or deadline is None:
             return False
-        urgent = self._now + 2 * self.needs(sequence) > deadline
-        return self.late(victim) or (urgent and self._due(sequence) < self._due(victim))
+        if self.late(sequence) or self._now + 2 * self.needs(sequence) <= deadline:
+            return False
+        spare = self._now + 2 * self.needs(victim) < due[0]
+        return self.late(victim) or (spare and self._due(sequence) < due)
 
     def granted(self, sequence: SequenceView, grant: Grant, *, started: bool) -> None:
         """Measure the pace."""
