@@ -21,7 +21,7 @@ class Tally:
     """Sums and lists that become a ``StepRecord``. Owned by the step thread."""
 
     def __init__(self) -> None:
-        self._prefilled: dict[int, Counter[str]] = {}
+        self._prefilled: dict[int, dict[str, int]] = {}
         """Prefill tokens by tenant, of each plan in flight."""
         self._last_token: dict[int, float] = {}
         """When each sequence got its last token."""
@@ -35,7 +35,7 @@ class Tally:
         self._counts: Counter[str] = Counter()
         self._preemptions: list[PreemptionRecord] = []
         self._computed: Counter[str] = Counter()
-        self._generated: Counter[str] = Counter()
+        self._generated: dict[str, int] = {}
         self._accepted: Counter[int] = Counter()
         self._intervals: list[float] = []
         self._firsts: list[float] = []
@@ -69,18 +69,20 @@ class Tally:
 
     def planned(self, plan: StepPlan, sequences: list[Sequence]) -> None:
         """:param sequences: of the plan's spans, in their order"""
-        prefilled: Counter[str] = Counter()
+        prefilled: dict[str, int] = {}
         for span, sequence in zip(plan.spans, sequences, strict=True):
             one = span.num_tokens == 1 + len(span.drafts)
             if not one or span.start < sequence.num_prompt:
-                prefilled[sequence.tenant] += span.num_tokens
+                tenant = sequence.tenant
+                prefilled[tenant] = prefilled.get(tenant, 0) + span.num_tokens
         self._prefilled[plan.step] = prefilled
-        moved = Counter(op.kind for op in plan.block_ops)
-        self.add(num_saved_blocks=moved["save"], num_loaded_blocks=moved["load"])
+        if plan.block_ops:
+            moved = Counter(op.kind for op in plan.block_ops)
+            self.add(num_saved_blocks=moved["save"], num_loaded_blocks=moved["load"])
 
-    def ready(self, sequence: Sequence, count: int, now: float) -> None:
+    def ready(self, sequence: Sequence, tenant: str, count: int, now: float) -> None:
         """A sequence got tokens."""
-        self._generated[sequence.tenant] += count
+        self._generated[tenant] = self._generated.get(tenant, 0) + count
         before = self._last_token.get(sequence.id)
         self._last_token[sequence.id] = now
         if before is not None:
@@ -96,8 +98,8 @@ class Tally:
 
     def committed(self, plan: StepPlan, result: StepResult) -> None:
         """A step's results are in."""
-        prefilled = self._prefilled.pop(plan.step, Counter())
-        prefill = prefilled.total()
+        prefilled = self._prefilled.pop(plan.step, {})
+        prefill = sum(prefilled.values())
         self._computed.update(prefilled)
         self.add(
             num_prefill_tokens=prefill,
@@ -119,13 +121,13 @@ class Tally:
             ServedRecord(
                 tenant=tenant,
                 num_prefill_tokens=self._computed[tenant],
-                num_generated=self._generated[tenant],
+                num_generated=self._generated.get(tenant, 0),
             )
             for tenant in dict.fromkeys([*self._computed, *self._generated])
         ]
         swap = engine.blocks.swap
         record = StepRecord(
-            num_generated=self._generated.total(),
+            num_generated=sum(self._generated.values()),
             num_running=len(engine.roster.seats),
             num_waiting=engine.intake.num_waiting,
             num_used_blocks=used,

@@ -69,20 +69,22 @@ class Watch:
         running = [sequence for sequence in found if sequence is not None]
         work = []
         for span, sequence in zip(plan.spans, running, strict=True):
-            self._waits.pop(sequence.id, None)
-            work.append((sequence.request_id, sequence.index, span.num_tokens))
+            if self._waits:
+                self._waits.pop(sequence.id, None)
+            work.append((sequence.group.request.id, sequence.index, span.num_tokens))
         self.timeline.scheduled(plan.step, build.now, work)
-        self._tally.planned(plan, running)
+        if self.observers:
+            self._tally.planned(plan, running)
 
     def committed(
         self, engine: Engine, plan: StepPlan, result: StepResult, began: float, now: float
     ) -> None:
         """A step was committed."""
         self.timeline.step_ended(plan.step, now)
-        self._tally.committed(plan, result)
         if not self.observers:
             self._tally.clear()
             return
+        self._tally.committed(plan, result)
         self._record(
             engine,
             step=plan.step,
@@ -111,12 +113,14 @@ class Watch:
 
     def ready(self, sequence: Sequence, count: int, now: float) -> None:
         """A step gave a sequence ``count`` tokens."""
-        if count:
-            request_id, index = sequence.request_id, sequence.index
-            if sequence.num_generated == count:
-                self.timeline.mark(request_id, "first_token", now, index=index)
-            self.timeline.tokens("token_ready", request_id, index, now, count)
-            self._tally.ready(sequence, count, now)
+        if not count:
+            return
+        request, index = sequence.group.request, sequence.index
+        if sequence.num_generated == count:
+            self.timeline.mark(request.id, "first_token", now, index=index)
+        self.timeline.tokens("token_ready", request.id, index, now, count)
+        if self.observers:
+            self._tally.ready(sequence, request.tenant, count, now)
 
     def finished(self, sequence: Sequence, now: float) -> None:
         """A sequence left."""
