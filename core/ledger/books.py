@@ -49,7 +49,7 @@ class Books:
         held = holders(engine, self._block_bytes, self._plan.token_bytes, used)
         reserved = {**self._reserved, "runtime": self._buffers()}
         return {
-            "lines": [msgspec.to_builtins(line) for line in self._lines(reserved, used)],
+            "lines": [_plain(line) for line in self._lines(reserved, used)],
             "planned": self._plan.total,
             "reserved": sum(reserved.values()),
             "kv": self._kv(held["sum"], used, num_cached, num_free),
@@ -134,3 +134,8 @@ class Books:
         from .rehearsal import grouped
 
         return grouped(self._accounting.holdings("weights"))
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    """As it looks after a trip over the wire: lists, not tuples."""
+    return {**msgspec.to_builtins(line), "parts": list(msgspec.to_builtins(line.parts))}

@@ -1,0 +1,103 @@
+"""``enginebay ledger`` as a user types it."""
+
+import json
+
+import pytest
+
+from enginebay.commands import main
+
+SHAPE = ("--parameters", "7e9", "--layers", 32, "--kv-heads", 8, "--head-dim", 128)
+WORKED = (
+    *SHAPE, "--dtype", "bfloat16", "--tokens", 4096, "--requests", 16, "--runtime", "3GiB",
+    "--reserve", "4GiB", "--device-memory", "40GiB",
+)  # fmt: skip
+
+
+@pytest.fixture
+def ledger(capsys):
+    """Run the command: (exit status, what it printed)."""
+
+    def run(*words):
+        status = main(["ledger", *map(str, words)])
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run
+
+
+def test_the_worked_case(ledger):
+    """As a table and as bytes."""
+    status, table, _ = ledger(*WORKED)
+    assert status == 0
+    for figure in ("13.04 GiB", "128 KiB a token", "0.50 GiB", "8.00 GiB", "28.04 GiB  of 40.00"):
+        assert figure in table
+    told = json.loads(ledger(*WORKED, "--json")[1])
+    assert told["total"] == 14 * 10**9 + 15 * 2**30
+    assert (told["token_bytes"], told["request_bytes"]) == (131072, 2**29)
+
+
+def test_a_plan_that_does_not_fit_is_a_failure(ledger):
+    """Exit status 1, and by how much."""
+    status, table, _ = ledger(*WORKED, "--device-memory", "20GiB")
+    assert status == 1
+    assert "-8.04 GiB  it does not fit" in table
+
+
+def test_a_checkpoint_is_planned_from_its_metadata(ledger, tiny, monkeypatch):
+    """Weights to the byte without a tensor read, KV logical and physical."""
+
+    def reads(*given):
+        pytest.fail("a tensor was read")
+
+    where = "enginebay.plugins.formats.safetensors.SafetensorsCheckpoint.load"
+    monkeypatch.setattr(where, reads)
+    words = ("--model", tiny, "--tokens", 17, "--requests", 3, "--device-memory", "1GiB", "--json")
+    status, text, _ = ledger(*words)
+    told = json.loads(text)
+    lines = {line["name"]: line["planned"] for line in told["lines"]}
+    assert status == 0
+    assert lines["weights"] == sum(part["num_bytes"] for part in told["stored"]) + 32  # rotary
+    assert told["token_bytes"] == 2 * 2 * 2 * 16 * 4
+    assert lines["kv"] == 3 * 2 * 16 * told["token_bytes"]
+    assert told["logical_kv"] == 3 * 17 * told["token_bytes"]
+    others = told["total"] - lines["kv"]
+    assert told["fits"] == (2**30 - others) // told["request_bytes"]
+
+
+def test_another_dtype_is_planned_though_no_kernel_runs_it_here(ledger, tiny):
+    """Half the bytes, and a note that says why they were not rehearsed."""
+    full = json.loads(ledger("--model", tiny, "--json")[1])
+    half = json.loads(ledger("--model", tiny, "--json", "--dtype", "bfloat16")[1])
+    weights = [told["lines"][0] for told in (full, half)]
+    assert weights[1]["planned"] * 2 == weights[0]["planned"] - 32
+    assert "no kernel for" in weights[1]["note"]
+    assert half["token_bytes"] * 2 == full["token_bytes"]
+
+
+def test_block_sizes(ledger, tmp_path):
+    """The worked example, from the command line and from a file."""
+    path = tmp_path / "lengths.txt"
+    path.write_text("17\n33\n65\n")
+    for lengths in ("17,33,65", path):
+        told = json.loads(ledger("--blocks", "4,16", "--lengths", lengths, "--json")[1])
+        figures = [(way["block_size"], way["slots"], way["entries"]) for way in told["ways"]]
+        assert figures == [(4, 124, 31), (16, 160, 10), (65, 195, 3)]
+    table = ledger("--blocks", "4,16", "--lengths", "17,33,65")[1]
+    assert "3 sequences, 115 tokens" in table
+    assert "contiguous 65" in table
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--blocks", "4"], "--blocks needs --lengths"),
+        (["--blocks", "x", "--lengths", "3"], "--blocks 'x'"),
+        (["--blocks", "0", "--lengths", "3"], "--blocks 0"),
+        (["--parameters", "7e9", "--device-memory", "40GB"], "--device-memory: '40GB'"),
+    ],
+)
+def test_wrong_words_are_named(ledger, words, told):
+    """One line on standard error."""
+    status, _, error = ledger(*words)
+    assert status == 1
+    assert told in error
