@@ -102,8 +102,8 @@ class HashModel:
     ) -> None:
         """:param swap_seconds: to save one block and load it again
         :param verify: compare the whole context with what it must hold, at each span
-        :param lengths: of answers, by request id: the last token is the model's end token,
-            0, and no other is. ``continuation`` does not know of them
+        :param lengths: of answers, by request id: the last token is the end token, 0, and
+            no other is. ``continuation`` does not know of them
         """
         self.num_blocks = num_blocks
         self.num_swap_blocks = num_swap_blocks
@@ -232,9 +232,10 @@ class HashModel:
         token_id = draw(state, start.seed, start.index, self._vocab_size)
         if self._lengths is None:
             return token_id
-        generated = len(row.tokens) - start.num_prompt + number + 1
-        ends = generated >= self._lengths[start.request_id]
-        return 0 if ends else 1 + token_id % (self._vocab_size - 1)
+        count = len(row.tokens) - start.num_prompt + number + 1
+        return (
+            1 + token_id % (self._vocab_size - 1) if count < self._lengths[start.request_id] else 0
+        )
 
     @staticmethod
     def _predicted(row: Row, span: Span) -> TokenIds:

@@ -12,7 +12,7 @@ from enginebay.hookspecs.allocator import (
     Reservation,
     Shortfall,
 )
-from enginebay.hookspecs.scheduler import How, Scheduler, SequenceView, StepBuilder
+from enginebay.hookspecs.scheduler import Scheduler, SequenceView, StepBuilder
 
 from .soak_world import HOWS
 
@@ -152,7 +152,7 @@ class Jostling:
 
     def _push(self, build: StepBuilder) -> None:
         able = [*build.running, *build.stalled]
-        how = cast("How", self._noise.choice(HOWS))
+        how = self._noise.choice(HOWS)
         if able and build.preempt(self._noise.choice(able), how):
             self.num_preempted += 1
 

@@ -9,12 +9,13 @@ import msgspec
 from enginebay.conformance.traffic import VOCAB_SIZE
 from enginebay.flow import Frozen, Request, SamplingParams, TokenPrompt
 from enginebay.hookspecs.model import Limits
+from enginebay.hookspecs.scheduler import How
 
 from .parts import Parts
 
 MOST_BLOCKS: Final = 64
 TENANTS: Final = ("a", "b", "c")
-HOWS: Final = ("recompute", "swap", "cheapest")
+HOWS: Final[tuple[How, ...]] = ("recompute", "swap", "cheapest")
 EQUALS_EVERY: Final = 12
 """One world in so many is a long queue of equal requests, to see whether one starves."""
 
