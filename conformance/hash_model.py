@@ -102,8 +102,7 @@ class HashModel:
     ) -> None:
         """:param swap_seconds: to save one block and load it again
         :param verify: compare the whole context with what it must hold, at each span
-        :param lengths: of answers, by request id: the last token is the end token, 0, and
-            no other is. ``continuation`` does not know of them
+        :param lengths: of answers, by request id: the last token, and no other, is 0
         """
         self.num_blocks = num_blocks
         self.num_swap_blocks = num_swap_blocks
@@ -233,9 +232,8 @@ class HashModel:
         if self._lengths is None:
             return token_id
         count = len(row.tokens) - start.num_prompt + number + 1
-        return (
-            1 + token_id % (self._vocab_size - 1) if count < self._lengths[start.request_id] else 0
-        )
+        ends = count >= self._lengths[start.request_id]
+        return 0 if ends else 1 + token_id % (self._vocab_size - 1)
 
     @staticmethod
     def _predicted(row: Row, span: Span) -> TokenIds:
