@@ -103,6 +103,7 @@ class Roster:
         self._outbox[sequence.group.client] += self._commit.advance(sequence, output, now)
         self._watch.ready(sequence, sequence.num_generated - generated, now)
         if sequence.state is State.ENDED:
+            self._settle(sequence, rejected)  # a last step's blocks are worth as much as others
             self._leave(sequence)
         elif sequence.cut is not None:
             self.finish(sequence, sequence.cut[0])

@@ -67,6 +67,13 @@ def test_one_tenant_shares_its_prefix_and_two_do_not(office):
     assert len(texts) == 1
 
 
+def test_a_prompt_that_was_only_scored_is_there_for_the_next(office):
+    """An answer of one token ends in the step that computed its prompt."""
+    prompt = LONG[::-1]
+    assert cached(office.complete(ALICE, prompt, max_tokens=1)) == 0
+    assert cached(office.complete(ALICE_TOO, prompt, max_tokens=1)) > 0
+
+
 def test_a_tenant_in_the_body_is_refused_by_name(office):
     """No plugin owns such a field (promise P4)."""
     headers = {"x-api-key": BOB[1]}
@@ -152,7 +159,21 @@ def test_a_wrong_question_is_named(office, path, params, param):
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-def test_the_ledger_has_a_row_a_model(office):
-    """Under the model's name, for whoever has a key."""
-    body = office.get(BOB, "/v1/ledger").json()
-    assert [row["model"] for row in body["data"]] == [office.model]
+def test_the_ledger_shows_each_tenant_its_own_rows(office):
+    """Lines for whoever has a key, by model; requests and tenants of others for nobody but
+    an administrator."""
+    body = {"model": office.model, "prompt": "x", "max_tokens": 400, "stream": True}
+    body |= {"ignore_eos": True}
+    headers = {"x-api-key": ALICE[1]}
+    with office.http.stream("POST", "/v1/completions", json=body, headers=headers) as answer:
+        chunks = answer.iter_raw()  # dropped, it would close the answer
+        next(chunks)
+        seen = {}
+        for name, pair in (("alice", ALICE), ("bob", BOB), ("ops", OPS)):
+            (row,) = office.get(pair, "/v1/ledger").json()["data"]
+            assert row["model"] == office.model
+            ledger = row["ledger"]
+            assert {line["name"] for line in ledger["lines"]} >= {"weights", "kv"}
+            tenants = [entry["tenant"] for entry in ledger["tenants"]]
+            seen[name] = (tenants, len(ledger["requests"]))
+    assert seen == {"alice": (["alice"], 1), "bob": ([], 0), "ops": (["alice"], 1)}
