@@ -148,7 +148,7 @@ class Engine:
         """One turn. False: there was nothing to compute."""
         began = self.clock()
         self._receive(began)
-        plan = self._plan(began)
+        plan = self._plan(self.clock())
         if plan is not None:
             self._in_flight.append((plan, self.executor.execute(plan), began))
         if self._in_flight and (plan is None or len(self._in_flight) >= self.executor.depth):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from enginebay.conformance.clocks import VirtualClock
 from enginebay.conformance.harness import CLIENT, Harness
 from enginebay.conformance.hash_model import continuation
 from enginebay.conformance.mutants.caching import Caching
@@ -304,3 +305,28 @@ def test_cached_and_evicted_blocks_are_told():
         harness.finish()
     assert kept.steps[-1].num_cached_blocks == harness.allocator.num_cached > 0
     assert sum(r.num_evicted_blocks for r in kept.steps) == harness.allocator.num_evicted > 0
+
+
+class Ticking(VirtualClock):
+    """A clock that no two readers find at the same time."""
+
+    def __call__(self):
+        self.wait_until(super().__call__() + 1e-6)
+        return super().__call__()
+
+
+def test_moments_are_marked_in_the_order_they_happen():
+    """A request that came while a turn began is admitted before it is started."""
+    harness = harness_of(clock=Ticking())
+    for name in ("a", "b"):
+        harness.submit(request_of(name, num_prompt=4, max_tokens=3))
+        harness.turn()
+    harness.finish()
+    for name in ("a", "b"):
+        events = harness.intake.timeline.of(name)
+        times = [event["time"] for event in events]
+        assert times == sorted(times)
+        steps = [event for event in events if event["what"] == "scheduled"]
+        ends = [end for event in steps for end in event["ends"]]
+        ready = [event["times"] for event in events if event["what"] == "token_ready"]
+        assert ends == [time for times in ready for time in times]
