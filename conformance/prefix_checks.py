@@ -77,9 +77,9 @@ def eviction_takes_the_oldest_and_children_first(make: MakeAllocator) -> None:
     world.found(PROMPT[:9])  # used again: the other chain is the older one now
     for count, mine, other in ((20, 8, 4), (24, 8, 0), (28, 4, 0)):
         world.write(9, [count] * 4)
-        left = world.found(OTHER[:9]), world.found(PROMPT[:9])
-        told = f"{left} positions are left of the older and the newer chain, not {other, mine}"
-        require(left == (other, mine), clause, told)
+        both = world.found(OTHER[:9]), world.found(PROMPT[:9])
+        told = f"{both} positions are left of the older and the newer chain, not {other, mine}"
+        require(both == (other, mine), clause, told)
 
 
 @PREFIX_CHECKS.add("allocator/reclaim")

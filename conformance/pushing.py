@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from enginebay.build import StepBuilder
     from enginebay.engine import Engine
-    from enginebay.hookspecs.scheduler import How, SequenceView
+    from enginebay.hookspecs.scheduler import How, SequenceView, StepBuilder
 
 AFTER: Final = 5
 """Tokens that are generated before."""
@@ -27,14 +26,15 @@ class Pushing:
         self._below = engine.scheduler
         engine.scheduler = self
 
-    def plan(self, build: StepBuilder) -> None:  # type: ignore[override]
+    def plan(self, build: StepBuilder) -> None:
         """Preempt the request once, then let the policy plan."""
         for view in build.running if not self._ways else ():
             sequence = self._engine.roster.sequences[view.id]
-            mine = sequence.group.prompt_ids == self._prompt
-            if mine and view.num_generated >= AFTER and not self._ways:
-                build.preempt(view, self._how, "conformance")
-                self._ways += [preemption.how for preemption in build.preemptions]
+            due = sequence.num_generated >= AFTER and not self._ways
+            if not due or sequence.group.prompt_ids != self._prompt:
+                continue
+            if build.preempt(view, self._how, "conformance"):
+                self._ways.append("swap" if view.num_saved else "recompute")
         self._below.plan(build)
 
     def done(self, num_preemptions: int) -> None:

@@ -10,6 +10,7 @@ first, children before their parents.
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -40,7 +41,7 @@ class HashIndex:
 
         Both parts have a fixed length, so no other split of the bytes gives the same.
         """
-        before = keys[-1] if keys else hashlib.sha256(identity).digest()
+        before: Any = keys[-1] if keys else hashlib.sha256(identity).digest()
         return hashlib.sha256(before + self._pack(*token_ids)).digest()
 
     def find(self, identity: bytes, keys: Sequence[Key]) -> list[int]:
