@@ -36,19 +36,20 @@ def advance(
     :return: whether blocks are short: nobody new should be started
     """
     running = list(running)
-    rest = dict.fromkeys(s.id for s in running)
-    able = [*(running if victims is None else victims)]
-    able += build.stalled
+    able: list[SequenceView] | None = None
+    gone: set[int] = set()
     short = False
     for sequence in running:
-        if sequence.id not in rest:
+        if sequence.id in gone:
             continue  # it gave way to one before it
-        del rest[sequence.id]
         grant = build.run(sequence, max_tokens)
-        short = short or grant.reason == "blocks"
-        while grant.reason == "blocks" and (victim := _victim(build, able, sequence, how)):
-            rest.pop(victim.id, None)
-            grant = build.run(sequence, max_tokens)
+        if grant.reason == "blocks":
+            short = True
+            if able is None:
+                able = [*(running if victims is None else victims), *build.stalled]
+            while grant.reason == "blocks" and (victim := _victim(build, able, sequence, how)):
+                gone.add(victim.id)
+                grant = build.run(sequence, max_tokens)
         if grant:
             granted(sequence, grant)
         elif grant.reason in ("blocks", "tokens"):
