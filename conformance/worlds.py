@@ -107,7 +107,7 @@ def require_right_answer(harness: Harness, name: str, clause: str) -> None:
         true = {
             "length": full,
             "stop": stopped,
-            "cancelled": not full,
+            "cancelled": not full or sampling.max_tokens == 0,  # its prompt was not scored yet
             "slow_reader": request.window > 0,
             "deadline": request.deadline is not None,
             "capacity": size > harness.limits.num_blocks,

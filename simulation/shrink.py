@@ -34,6 +34,7 @@ PLAIN: Final[dict[str, Any]] = {
     "priority": 0,
     "tenant": "a",
     "ignore_eos": True,
+    "scored": False,
     "time": 0.0,
 }
 """A visit that does nothing special."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from enginebay.conformance.answers import Answer
 from enginebay.conformance.check import Broken, require
 from enginebay.conformance.harness import Harness
 from enginebay.conformance.hash_model import continuation
@@ -94,6 +95,8 @@ class Trial:
             max_turns=TURNS_A_TOKEN * tokens,
         )
         require_all_well(self.harness, "soak/end")
+        for name, answer in self.harness.answers.of.items():
+            _check_scores(name, answer)
         used = self.harness.engine.blocks.swap.num_used
         require(used == 0, "soak/swap", f"{used} host slots are held by nobody")
         held = self.harness.intake.num_held
@@ -214,6 +217,25 @@ class Guesses:
         )
         count = sequence.num_tokens % (k + 1)
         return tuple(right[done : done + count] + [5] * (k - count))
+
+
+def _check_scores(name: str, answer: Answer) -> None:
+    """Every generated token has its score, and the whole prompt where that was asked for."""
+    sampling = answer.request.sampling
+    if sampling.logprobs is not None:
+        for index, tokens in answer.tokens.items():
+            count = len(answer.logprobs.get(index, ()))
+            told = f"{name}, choice {index}: {count} scores for {len(tokens)} tokens"
+            require(count == len(tokens), "soak/scores", told)
+    if sampling.prompt_logprobs is None:
+        require(answer.prompt is None, "soak/scores", f"{name} was scored unasked")
+    elif "length" in answer.reasons or "stop" in answer.reasons:
+        prompt = getattr(answer.request.prompt, "token_ids", ())
+        scores = answer.prompt.logprobs if answer.prompt is not None else ()
+        named = [score.token.token_id for score in scores if score is not None]
+        told = f"{name}: scores of {named}, the prompt is {prompt}"
+        right = len(scores) == len(prompt) and named == list(prompt[1:])
+        require(right, "soak/scores", told)
 
 
 def _queued(sequence: Sequence, harness: Harness) -> bool:

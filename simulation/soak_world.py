@@ -36,6 +36,8 @@ class Visit(Frozen, frozen=True, kw_only=True):
     """Prompts of one stem begin alike."""
     stem_tokens: int = 0
     ignore_eos: bool = True
+    scored: bool = False
+    """Its prompt's tokens are to be scored, so it finds no prefix."""
     leaves: float | None = None
     """When its caller cancels it."""
     window: int = 0
@@ -53,7 +55,12 @@ class Visit(Frozen, frozen=True, kw_only=True):
         stem = _tokens(f"stem {self.stem}", min(self.stem_tokens, self.num_prompt))
         own = _tokens(f"own {self.number}", self.num_prompt - len(stem))
         sampling = SamplingParams(
-            max_tokens=self.max_tokens, n=self.n, seed=self.number, ignore_eos=self.ignore_eos
+            max_tokens=self.max_tokens,
+            n=self.n,
+            seed=self.number,
+            ignore_eos=self.ignore_eos,
+            logprobs=0 if self.number % 3 == 0 else None,
+            prompt_logprobs=0 if self.scored else None,
         )
         return Request(
             id=self.id,
@@ -156,13 +163,13 @@ def _visits(noise: random.Random, limits: Limits, count: int) -> list[Visit]:
         time += noise.expovariate(1 / noise.choice((0.0005, 0.02, 0.1)))
         prompt = noise.randint(1, noise.choice((4, longest // 2, longest - 1)))
         room = max(longest - prompt, 1)
-        window = noise.choice((0, 0, 0, 1, 3, 8))
+        window, least = noise.choice((0, 0, 0, 1, 3, 8)), noise.choice((0, 1, 1, 1))
         visits.append(
             Visit(
                 number=number,
                 time=round(time, 6),
                 num_prompt=prompt,
-                max_tokens=noise.randint(1, min(room, noise.choice((2, 12, room)))),
+                max_tokens=noise.randint(least, min(room, noise.choice((2, 12, room)))),
                 n=noise.choice((1, 1, 1, 3)),
                 tenant=noise.choice(TENANTS),
                 priority=noise.choice((0, 0, 1)),
@@ -170,6 +177,7 @@ def _visits(noise: random.Random, limits: Limits, count: int) -> list[Visit]:
                 stem=noise.randrange(2),
                 stem_tokens=min(stem_tokens, prompt),
                 ignore_eos=noise.random() < 0.5,
+                scored=noise.random() < 0.1,
                 leaves=round(time + noise.expovariate(20), 6) if noise.random() < 0.2 else None,
                 window=window,
                 pace=noise.choice((0.0, 20.0, 200.0, 2000.0)) if window else 0.0,
