@@ -35,10 +35,13 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Deadline:
     """Refuses (503) what would still wait, or compute, when its answer is worthless.
 
-    The wait is estimated twice: by the place in the queue and the requests that end in a
-    second, and by the prompt tokens that wait and those computed in a second. The smaller
-    one counts, an unknown one counts as nothing: it is better to let one in that is cut at
-    its deadline than to turn away one that had time. First come, first served is assumed.
+    The wait for a seat is estimated twice: by the place in the queue and the requests that
+    end in a second, and by the prompt tokens that wait and those computed in a second. The
+    smaller one counts, an unknown one counts as nothing: it is better to let one in that is
+    cut at its deadline than to turn away one that had time. The time in a seat is what
+    those who run together take at that pace (Little's law), for as many tokens as count.
+    First come, first served is assumed. Who would be alone is always let in: the pace that
+    spoke against it may be of other requests than there are now.
     """
 
     def __init__(self, name: str, options: Options) -> None:
@@ -68,7 +71,8 @@ class Deadline:
             return self._never(deadline)
         left = ask.arrival + deadline - load.now
         needed = self._wait(ask, load) + self._work(ask, load)
-        if left > 0 and needed <= left:
+        alone = load.num_running + load.num_waiting == 0
+        if left > 0 and (alone or needed <= left):
             return None
         wait = self._comeback.after(ask, needed - deadline)
         return Refusal(
@@ -96,12 +100,14 @@ class Deadline:
         return min(known, default=0.0)
 
     def _work(self, ask: Ask, load: Load) -> float:
-        """Seconds to generate what counts, at the pace that each sequence has."""
-        if self._options.counts == "start":
+        """Seconds in a seat, beside those who run then, until what counts is there."""
+        if self._options.counts == "start" or not self._mean:
             return 0.0
         longest = self._mean if ask.max_tokens is None else ask.max_tokens
         tokens = longest if self._options.counts == "longest" else min(longest, self._mean)
-        return _seconds(tokens * max(load.num_running, 1), load.generated_tokens_per_second)
+        running = min(load.num_running + ask.n, max(load.num_seats, ask.n))
+        mean = _seconds(running / self._choices.mean, load.requests_per_second)
+        return mean * tokens / self._mean
 
     def _never(self, deadline: float) -> Refusal:
         least = self._options.least_seconds

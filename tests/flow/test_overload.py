@@ -28,14 +28,12 @@ CAPACITY = 105.0
 """Requests of that size that the engine finishes in a second, about."""
 
 
-def chain(slot, **options):
-    """Members of one chain of the cpu stack. :param options: by plugin"""
+def chain(slot, limits=LIMITS):
+    """Members of one chain of the cpu stack."""
     stack, registry = load_stack("cpu"), Registry()
     built = []
     for entry in stack.chain(slot):
-        context = AdmissionContext(name=entry.name, limits=LIMITS, chain=slot, longest_token=8)
-        given = {**entry.options, **options.get(entry.name.replace("-", "_"), {})}
-        entry = replace(entry, options=given)
+        context = AdmissionContext(name=entry.name, limits=limits, chain=slot, longest_token=8)
         built.append((entry.name, registry.build(SLOTS[slot], entry, context)))
     return built
 
@@ -142,6 +140,31 @@ def test_deadlines_are_kept_by_those_let_in():
 
     best = max(goodput(load, 200) for load in (0.8, 1.0))
     assert goodput(10.0, 500) >= 0.9 * best
+
+
+def test_deadlines_are_kept_where_more_at_a_time_means_slower():
+    """Seats for all, and a machine on which two at a time take twice as long: those let
+    in are as many as it can answer in time, though nobody ever waits for a seat."""
+    limits = limits_of(max_sequences=64, num_blocks=800)
+    harness = Harness(
+        lambda given: Chunked(Options(), given),
+        limits,
+        door=chain("door", limits),
+        verify=False,
+        cost=lambda plan: 0.0004 * plan.num_tokens,
+    )
+    warm = traffic(0.5, 40, seed=5)
+    offered = list(traffic(9.0, 400, begin=10.0, deadline=0.12))
+    refused = []
+    harness.play(
+        [*warm, *offered], refused=lambda request, error: refused.append(error.refusal.plugin)
+    )
+    let_in = [a for name, a in harness.answers.of.items() if name.startswith("10-")]
+    good = [a.ended_at for a in let_in if a.finished[0].reason == "length"]
+    assert set(refused) == {"deadline"}
+    assert len(good) >= 0.9 * len(let_in)
+    most = 1 / (0.0004 * (NUM_PROMPT + NUM_TOKENS - 1))
+    assert len(good) / (max(good) - offered[0].time) >= 0.9 * most
 
 
 class Storm:
