@@ -5,7 +5,7 @@ Each check takes ``make(limits)``, as those of ``scheduler_checks``.
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from enginebay.hookspecs.model import Limits
 from enginebay.hookspecs.scheduler import Scheduler
@@ -56,14 +56,14 @@ def every_class_progresses(make: MakeScheduler) -> None:
 
 
 def _require_progress(
-    make: MakeScheduler, what: str, *, flood: dict[str, float], lonely: dict[str, int]
+    make: MakeScheduler, what: str, *, flood: dict[str, Any], lonely: dict[str, Any]
 ) -> None:
     """A step takes a second and serves one request; two come in each."""
     harness = Harness(make, limits_of(max_sequences=1), cost=lambda plan: 1.0)
     first = request_of("lonely", num_prompt=6, max_tokens=1, **lonely)
     happenings: list[Happening] = [Arrival(1.1, first)]
     for number in range(int(2 * MAX_WAIT_SECONDS) + 40):
-        request = request_of(f"r{number}", num_prompt=6, max_tokens=1, **flood)  # type: ignore[arg-type]
+        request = request_of(f"r{number}", num_prompt=6, max_tokens=1, **flood)
         happenings.append(Arrival(number / 2, request))
     harness.play(happenings)
     begun = harness.answers.of["lonely"].first_token_at or float("inf")
