@@ -141,21 +141,32 @@ def promises_are_true(make: MakeAllocator) -> None:
 
 @PREFIX_CHECKS.add("allocator/rewritten")
 def a_rewritten_block_is_not_found(make: MakeAllocator) -> None:
-    """A fork that writes into a block which its parent had published changes its name."""
-    world, _ = _caching(make, 16)
-    for length in (6, 5, 10):
+    """Whoever writes other tokens, in a fork or after trimming, gives blocks other names."""
+    clause = "allocator/rewritten"
+    for length, leaves in ((6, True), (5, True), (10, True), (6, False), (10, False)):
+        world, _ = _caching(make, 16)
         world.begin(1, PROMPT[:13])
         world.publish(1, 13)
         world.fork(1, 2, length)
-        world.free(1)
+        if leaves:
+            world.free(1)
         world.write(2, OTHER[:7])
         world.found(PROMPT[:13])
         world.publish(2, length + 7)
         found = world.found([*PROMPT[:length], *OTHER[:7], 1])
-        told = f"{found} positions of a fork that outlived its parent were found"
-        require(found == (length + 7) // 4 * 4, "allocator/rewritten", told)
+        told = f"{found} positions of a fork with an end of its own were found"
+        require(found == (length + 7) // 4 * 4, clause, told)
         world.free(2)
         world.found(PROMPT[:13])
+    world, _ = _caching(make, 16)
+    world.begin(1, PROMPT[:13])
+    world.publish(1, 4)
+    world.trim(1, 4)
+    world.write(1, OTHER[:8])
+    world.publish(1, 12)
+    require(world.found(PROMPT[:13]) == 4, clause, "trimmed tokens were found")
+    found = world.found([*PROMPT[:4], *OTHER[:8], 1])
+    require(found == 12, clause, f"{found} positions written after trimming were found, not 12")
 
 
 @PREFIX_CHECKS.add("allocator/twins")
@@ -170,11 +181,16 @@ def what_two_computed_is_kept_once(make: MakeAllocator) -> None:
         world.publish(second, 9)
         world.publish(2, 13)
         world.free(first)
-        world.write(second, OTHER[:4])
+        room = world.allocator.num_free * 4
+        require(world.begin(9, [1] * room) == 0, clause, "free blocks were not given out")
+        world.free(9)
+        require(world.found(PROMPT[:9]) == 8, clause, "what a running sequence holds was lost")
         world.free(second)
-        told = f"{caching.num_cached} blocks are cached for a prefix of 3"
-        require(caching.num_cached == 3, clause, told)
-        require(world.found(PROMPT[:13]) == 12, clause, "a part of the prefix was lost")
+        count = 3 if second == 2 else 2
+        told = f"{caching.num_cached} blocks are cached for a prefix of {count}"
+        require(caching.num_cached == count, clause, told)
+        found = world.found(PROMPT[:13])
+        require(found == 4 * count, clause, "a part of the prefix was lost")
 
 
 def require_true_promise(world: BlockWorld, tokens: Sequence[int], identity: bytes) -> None:

@@ -9,6 +9,7 @@ from enginebay.plugins.allocators.paged import Paged
 
 from ..block_traits import any_length
 from .mutant import Mutant
+from .naming import NAMING_FAULTS
 from .reuse import REUSE_FAULTS
 
 
@@ -168,7 +169,10 @@ _FAULTS: Final = (
 
 ALLOCATOR_MUTANTS: Final = (
     *(Mutant(fault, any_length(make), caught) for fault, make, caught in _FAULTS),
-    *(Mutant(fault, any_length(make), caught) for fault, make, caught in REUSE_FAULTS),
+    *(
+        Mutant(fault, any_length(make), caught)
+        for fault, make, caught in (*REUSE_FAULTS, *NAMING_FAULTS)
+    ),
     Mutant("gives a region that overlaps another", Overlapping, "allocator/conservation"),
     Mutant("gives regions for too short sequences", TooShort, "allocator/shortfall"),
     Mutant("loses a region", LosesARegion, "allocator/conservation"),

@@ -13,7 +13,8 @@ Name = tuple[bytes, TokenIds]
 class Caching(Paged):
     """Full blocks stay findable under their whole prefix until they are handed out.
 
-    The free list holds cached blocks too, in the order in which they were given back.
+    Of blocks with one name one is found; the others have it while they are held. The free
+    list holds cached blocks too, in the order in which they were given back.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -85,8 +86,11 @@ class Caching(Paged):
             if number * self.block_size > num_tokens:
                 break
             name = self._name(identity, tuple(token_ids[: number * self.block_size]))
-            if self._blocks_by_name.setdefault(name, block) == block:
-                self._names[block] = name
+            standing = self._blocks_by_name.get(name, block)
+            if standing != block and not self._counts[standing]:
+                self._forget(standing)  # it would be kept twice
+            self._names[block] = name
+            self._blocks_by_name.setdefault(name, block)
         if num_tokens // self.block_size >= self._num_promised(sequence_id):
             self._promised.pop(sequence_id, None)
 
@@ -123,9 +127,23 @@ class Caching(Paged):
     def _forget(self, block: int) -> bool:
         """:return: whether it had a name"""
         name = self._names.pop(block, None)
-        if name is not None:
+        if name is not None and self._blocks_by_name[name] == block:
             del self._blocks_by_name[name]
+            for twin in self._twins(name):
+                self._blocks_by_name[name] = twin
         return name is not None
+
+    def _twins(self, name: Name) -> list[int]:
+        """Held blocks of one name: who computed it at the same time keeps its own."""
+        return [
+            block for block, other in self._names.items() if other == name and self._counts[block]
+        ]
+
+    def _dropped(self, block: int) -> None:
+        super()._dropped(block)
+        name = self._names.get(block)
+        if not self._counts[block] and name is not None and self._twins(name):
+            self._forget(block)
 
     def _next(self) -> int:
         """Which of the free blocks to hand out: a nameless one, or the longest unheld."""

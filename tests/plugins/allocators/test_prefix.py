@@ -97,6 +97,7 @@ def test_what_was_asked_about_is_forgotten(pool):
     pool.free(1)
     assert not pool._asked
     compute(pool, 1, TOKENS[:9])
+    assert pool._promises._by_start == {}
     pool.free(1)
     left = [pool._asked, pool._trails, pool._promises._by_start]
     assert left == [{}, {}, {}]
