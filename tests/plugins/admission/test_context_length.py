@@ -58,3 +58,34 @@ def test_an_impossible_option_stops_the_start(tokens):
     """The message names the member, the option, its value and the range."""
     with pytest.raises(StackError, match=f"context: min_output_tokens is {tokens}.*64"):
         judge(1, min_output_tokens=tokens)
+
+
+def at_the_door(chars, longest_token=8, **options):
+    context = AdmissionContext(
+        name="context", limits=CONTEXT.limits, chain="door", longest_token=longest_token
+    )
+    member = context_length.enginebay_admission(context_length.Options(**options), context)
+    return member.ask(Ask(request_id="r", tenant="t", n=1, arrival=0.0, prompt_chars=chars), LOAD)
+
+
+def test_the_door_refuses_what_no_tokenizer_could_shorten_enough():
+    """63 tokens of at most eight characters: a text of 504 may fit, one of 505 can't."""
+    assert at_the_door(504) is None
+    refusal = at_the_door(505)
+    assert (refusal.kind, refusal.reason) == ("invalid", "context_length_exceeded")
+    assert (refusal.limit, refusal.current, refusal.param) == (504, 505, "prompt")
+    assert "505 characters" in refusal.message
+
+
+def test_a_run_of_the_longest_token_passes_the_door():
+    """Spaces that one token of the vocabulary stands for: 63 tokens of 128 are legitimate."""
+    assert at_the_door(63 * 128, longest_token=128) is None
+    assert at_the_door(63 * 128 + 1, longest_token=128) is not None
+
+
+def test_the_doors_bound_can_be_set_and_is_open_when_nothing_is_known():
+    """The option goes before the vocabulary; ids count as four characters, so never less."""
+    assert at_the_door(63 * 10, max_chars_per_token=10) is None
+    assert at_the_door(63 * 10 + 1, max_chars_per_token=10) is not None
+    assert at_the_door(10**9, longest_token=0) is None
+    assert at_the_door(63 * 4, longest_token=2) is None
