@@ -6,19 +6,24 @@ Every choice (who starts, whose prompt piece, who gives way) looks at the counte
 tenant that begins to wait is lifted to the least counter of those that wait, so nobody
 saves up service while away. Within a tenant it is first come, first served.
 
-Seats are held for whole answers, longer than a newcomer may wait. So a waiting sequence
-can take the place of a running one of a tenant that is not behind its own:
+Seats are held for whole answers, longer than a newcomer may wait. So, unless ``preempt``
+is off, a waiting sequence can take the place of a running one of another tenant:
 
-- at once, when its tenant asks for no more than its share of the seats (by weight), the
-  other one keeps more than it, and the sequence was not preempted before;
+- at once and ahead of the order, when its tenant asks for no more than its share of the
+  seats (by weight), the other one keeps more than it, and the sequence was not preempted
+  before; its tenant may be ahead by ``lead`` at most;
 - else when the other one is ahead by more than ``lead`` and either keeps more seats than
   it, or it has none at all.
 
 The farthest ahead gives way, its youngest first, with reason ``fairness``. A seat never
 goes back and forth: the first rule holds once a sequence, the second costs ``lead`` each.
+While two tenants are backlogged their service differs by no more than VTC's bound; by
+``lead`` more if one asks for no more than its share.
 """
 
 import math
+from collections import deque
+from typing import Final
 
 import msgspec
 
@@ -39,6 +44,8 @@ from .service import Service, Tenant
 from .turns import Turns
 
 CONTRACT = (1, 0)
+MAX_AHEAD: Final = 4
+"""Sequences that may start ahead of the order in one step, so that its cost is bounded."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +75,8 @@ class Fair:
         self._limits = limits
         self.service = Service(options.input_price, options.output_price, options.weights)
         self._queue = WaitingLanes(self._owner)
+        self._modest_ones: deque[SequenceView] = deque()
+        """Of tenants that asked for no more than their share; may have left the queue."""
 
     def rank(self, sequence: SequenceView) -> Rank:
         """By its tenant's counter, then by arrival."""
@@ -76,14 +85,13 @@ class Fair:
     def may_take(self, sequence: SequenceView, victim: SequenceView) -> bool:
         """See the module: at once up to its share, else when the other is far ahead."""
         own, other = self._owner(sequence.id), self._owner(victim.id)
-        ahead = other.counter - own.counter
-        if not self._options.preempt or own is other or ahead < 0:
+        if not self._options.preempt or own is other:
             return False
+        ahead, lead = other.counter - own.counter, self._options.lead
         keeps_more = (own.seats + 1) / own.weight < other.seats / other.weight
-        share = self._limits.max_sequences * own.weight / self.service.total_weight
-        if keeps_more and own.num_sequences <= share and not sequence.num_preemptions:
+        if keeps_more and ahead >= -lead and self._modest(sequence):
             return True
-        return ahead > self._options.lead and (keeps_more or not own.seats)
+        return ahead > lead and (keeps_more or not own.seats)
 
     def granted(self, sequence: SequenceView, grant: Grant, *, started: bool) -> None:
         """Charge its tenant."""
@@ -96,6 +104,11 @@ class Fair:
         if account.tenant not in self._queue:
             self._lift(account.tenant)
         self._queue.add(sequence)
+        if self._options.preempt and self._modest(sequence):
+            self._modest_ones.append(sequence)
+        if len(self._modest_ones) > 2 * len(self._queue) + 64:
+            held = [waiting for waiting in self._modest_ones if self._queue.holds(waiting)]
+            self._modest_ones = deque(held)
 
     def plan(self, build: StepBuilder) -> None:
         """Run and start, the least served tenant first."""
@@ -111,7 +124,7 @@ class Fair:
             max_chunk=self._options.max_chunk,
             how=self._options.preemption,
             reason="fairness",
-        ).play()
+        ).play(self._ahead())
         self.service.level = max(self.service.level, self._queue.level())
 
     def remove(self, sequence_id: int) -> None:
@@ -128,6 +141,24 @@ class Fair:
         """The queue is whole, and so are the accounts."""
         self._queue.check_integrity()
         self.service.check_integrity()
+
+    def _modest(self, sequence: SequenceView) -> bool:
+        """Whether its tenant asks for no more than its share of the seats."""
+        own = self._owner(sequence.id)
+        share = self._limits.max_sequences * own.weight / self.service.total_weight
+        return own.num_sequences <= share and not sequence.num_preemptions
+
+    def _ahead(self) -> list[SequenceView]:
+        """A few of those that need not wait for their turn."""
+        chosen = []
+        most = self._queue.level() + self._options.lead
+        for _ in range(min(len(self._modest_ones), MAX_AHEAD)):
+            sequence = self._modest_ones.popleft()
+            if self._queue.holds(sequence) and self._modest(sequence):
+                self._modest_ones.append(sequence)
+                if self._owner(sequence.id).counter <= most:
+                    chosen.append(sequence)
+        return chosen
 
     def _lift(self, tenant: Tenant) -> None:
         """Nobody saves up service while not waiting for any."""

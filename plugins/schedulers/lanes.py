@@ -37,13 +37,18 @@ class WaitingLanes:
         self._valid: dict[Tenant, int] = {}
         """The number of each waiting tenant's valid place."""
         self._last: Tenant | None = None
-        self._num_waiting = 0
+        self._waiting: set[int] = set()
+        """Ids of what waits."""
 
     def __len__(self) -> int:
-        return self._num_waiting
+        return len(self._waiting)
 
     def __contains__(self, tenant: Tenant) -> bool:
         return tenant in self._lanes
+
+    def holds(self, sequence: SequenceView) -> bool:
+        """Whether a sequence waits, known to ``owner`` or not."""
+        return sequence.id in self._waiting
 
     def level(self) -> float:
         """What a tenant that begins to wait is lifted to: the least counter of those that
@@ -59,18 +64,18 @@ class WaitingLanes:
         lane = self._lanes.setdefault(tenant, WaitingQueue())
         before = lane.first()
         lane.add(sequence)
-        self._num_waiting += 1
+        self._waiting.add(sequence.id)
         if before is None or by_arrival(sequence) < by_arrival(before):
             self._place(tenant, sequence)
 
     def remove(self, sequence_id: int) -> None:
-        """Forget a sequence; it must be known to ``owner`` or never have waited."""
-        tenant = self._owner(sequence_id)
-        lane = self._lanes.get(tenant)
-        if lane is None or sequence_id not in lane:
+        """Forget a sequence; one that does not wait is ignored."""
+        if sequence_id not in self._waiting:
             return
+        tenant = self._owner(sequence_id)
+        lane = self._lanes[tenant]
         lane.remove(sequence_id)
-        self._num_waiting -= 1
+        self._waiting.remove(sequence_id)
         if not lane:
             del self._lanes[tenant], self._valid[tenant]
             self._last = tenant
@@ -98,7 +103,7 @@ class WaitingLanes:
         """Every tenant that waits has its place, and every lane is whole."""
         standing = {entry[2] for entry in self._heap if self._stands(entry)}
         counted = sum(len(lane) for lane in self._lanes.values())
-        if standing != self._lanes.keys() or counted != self._num_waiting:
+        if standing != self._lanes.keys() or counted != len(self._waiting):
             msg = f"{len(standing)} of {len(self._lanes)} tenants stand in the queue"
             raise IntegrityError(msg)
         for lane in self._lanes.values():

@@ -113,9 +113,14 @@ class Turns:
         self._open = True
         """Whether starting somebody is still worth a try."""
 
-    def play(self) -> None:
-        """Give out the step's tokens."""
+    def play(self, ahead: Iterable[SequenceView] = ()) -> None:
+        """Give out the step's tokens.
+
+        :param ahead: waiting sequences that are tried before anybody else's turn
+        """
         build, line = self._build, self._line
+        for sequence in ahead:
+            self._start(sequence)
         bar = self._bar()
         while build.tokens_left > 0:
             running = line.first()
