@@ -31,6 +31,7 @@ from .client_stage import MakeStage, imagined_stage
 from .encoded_client import EncodedClient
 from .frontend_checks import FRONTEND_CHECKS
 from .kernel_checks import KERNEL_CHECKS
+from .memory_checks import MEMORY_CHECKS
 from .report import Report, Result
 from .scheduler_checks import SCHEDULER_CHECKS
 from .stack_checks import STACK_CHECKS
@@ -68,7 +69,8 @@ def plan_stack(stack: Stack, num_positions: int = 128) -> list[Task]:
                 tasks += plan_plugin(entry, registry)
     whole = f"stack {stack.name}"
     return tasks + [
-        Task(check, whole, partial(_stack_subject, stack, num_positions)) for check in STACK_CHECKS
+        Task(check, whole, partial(_stack_subject, stack, num_positions))
+        for check in (*STACK_CHECKS, *MEMORY_CHECKS)
     ]
 
 
