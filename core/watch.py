@@ -155,7 +155,6 @@ class Watch:
         """A request left. :param error: the engine's own, when it was that"""
         request_id = group.request.id
         self.timeline.mark(request_id, "released", now)
-        self._unread.pop(request_id, None)
         self._unread[request_id] = [s.num_written for s in group.sequences]
         if len(self._unread) > _UNREAD:
             del self._unread[next(iter(self._unread))]

@@ -4,6 +4,7 @@ from threading import Thread
 
 import pytest
 
+from enginebay.runs import Run
 from enginebay.timeline import Latencies, Timeline, latencies
 
 
@@ -228,6 +229,18 @@ def test_details_of_one_request_are_bounded_and_its_sums_stay():
     assert 0 < len(bounded.of("r")[1]["times"]) < 300
 
 
+def test_the_longest_gap_outlives_the_marks_around_it():
+    """It is known whichever of its two marks, or both, were dropped."""
+    for count in range(5):
+        run = Run("token_ready", 0.0, -1, {})
+        for time in (0.0, 1.0, 10.0, 11.0):
+            run.times.append(time)
+            run.amounts.append(1)
+        assert run.drop(count) == count
+        event = run.event()
+        assert (event["longest_gap"], event["until"], event["count"]) == (9.0, 11.0, 4)
+
+
 def test_details_of_all_requests_are_bounded_and_the_oldest_go_first():
     """Many long answers take no more room than the bound; the latest keep their times."""
     timeline = Timeline(64, max_total_details=1000)
@@ -367,6 +380,20 @@ def test_token_delays_pair_the_same_tokens_when_old_times_are_gone():
             timeline.tokens("token_written", "r", 0, number + 0.5, 4)
     found = latencies(timeline.of("r"))
     assert (found.token_transport, found.longest_token_transport) == (2.0, 3.5)
+
+
+def test_kept_times_are_those_of_the_last_tokens():
+    """Of ten tokens two ready times and the reports of five are left: two tokens pair."""
+    facts = {"index": 0, "count": 10, "longest_gap": 1.0}
+    events = (
+        {"what": "accepted", "time": 0.0},
+        {"what": "token_ready", "time": 0.0, "until": 9.0, "marks": 10, **facts}
+        | {"times": [8.0, 9.0], "counts": [1, 1]},
+        {"what": "token_written", "time": 2.0, "until": 9.5, "marks": 3, **facts}
+        | {"times": [8.5, 9.75], "counts": [4, 1]},
+    )
+    found = latencies(events)
+    assert (found.token_transport, found.longest_token_transport) == (0.625, 0.75)
 
 
 def test_a_refusal_has_no_latencies():

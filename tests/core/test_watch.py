@@ -217,16 +217,33 @@ def test_reports_of_unknown_requests_and_choices_are_ignored():
     assert harness.engine.state == "ready"
 
 
-def test_a_wait_is_marked_when_its_reason_changes_and_when_it_comes_back():
-    """Held back, run, held back again: two marks, not one."""
-    harness = harness_of(max_step_tokens=4, max_sequences=2)
-    for name in ("a", "b", "c"):
-        harness.submit(request_of(name, num_prompt=12, max_tokens=3))
+class Turns(Chunked):
+    """Runs one of two sequences a step, and says why not the other."""
+
+    def plan(self, build):
+        running = list(build.running)
+        if len(running) < 2:
+            super().plan(build)
+            return
+        self.turn = not getattr(self, "turn", False)
+        build.run(running[self.turn])
+        build.wait(running[not self.turn], "turn")
+
+
+def test_a_wait_is_marked_each_time_it_begins():
+    """Held back, run, held back again for the same reason: a mark each time; while it
+    goes on, none."""
+    harness = Harness(lambda given: Turns(Options(), given), limits_of())
+    for name in ("a", "b"):
+        harness.submit(request_of(name, num_prompt=4, max_tokens=5))
     harness.finish()
-    waits = [e for e in harness.intake.timeline.of("c") if e["what"] == "waiting"]
-    assert waits
-    assert all(event["index"] == 0 for event in waits)
-    assert all(len(event["times"]) == event["marks"] for event in waits)
+    for name in ("a", "b"):
+        events = harness.intake.timeline.of(name)
+        (wait,) = [event for event in events if event["what"] == "waiting"]
+        (steps,) = [e for e in events if e["what"] == "scheduled" and len(e["times"]) > 1]
+        assert (wait["reason"], wait["index"]) == ("turn", 0)
+        assert len(wait["times"]) >= 3
+        assert not set(wait["times"]) & set(steps["times"])
 
 
 def test_the_engine_closes_its_observers_once_and_goes_on_rendering():
