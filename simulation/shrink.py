@@ -12,7 +12,7 @@ from .parts import Parts
 from .soak_run import run_world
 from .soak_world import Visit, World
 
-MAX_RUNS: Final = 600
+MAX_RUNS: Final = 300
 MAX_LONG_RUNS: Final = 25
 """Of a world with equal visits: it is long, and only fewer of them are tried."""
 CALM: Final[dict[str, Any]] = {

@@ -3,15 +3,19 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
-from enginebay.errors import EnginebayError
+from enginebay.conformance.check import Broken
+from enginebay.errors import EnginebayError, IntegrityError
 
 from .parts import Parts
 from .shrink import failure, shrink
 from .soak_run import run_world
 from .soak_world import World, draw
+
+HELD: Final = "soak/repeatable: the rule held when the same world was run again"
 
 
 @dataclass
@@ -54,8 +58,9 @@ def soak_worlds(
         world = draw(seed + soaked.worlds, parts)
         try:
             tally = run_world(world, parts)
-        except (AssertionError, EnginebayError):
-            soaked.found = found(world, parts)
+        except (Broken, IntegrityError) as error:
+            once = Found(world.seed, "soak/repeatable", str(error), world, world, HELD)
+            soaked.found = found(world, parts) or once
             return soaked
         soaked.worlds += 1
         soaked.steps += tally.steps

@@ -70,6 +70,7 @@ class Visit(Frozen, frozen=True, kw_only=True):
             priority=self.priority,
             deadline=self.deadline,
             window=self.window,
+            arrival=self.time,
         )
 
 
