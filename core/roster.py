@@ -103,7 +103,8 @@ class Roster:
         self._outbox[sequence.group.client] += self._commit.advance(sequence, output, now)
         self._watch.ready(sequence, sequence.num_generated - generated, now)
         if sequence.state is State.ENDED:
-            self._settle(sequence, rejected)  # a last step's blocks are worth as much as others
+            if sequence.reason != "error":
+                self._settle(sequence, rejected)  # a last step's blocks are as good as others
             self._leave(sequence)
         elif sequence.cut is not None:
             self.finish(sequence, sequence.cut[0])
@@ -208,7 +209,9 @@ class Roster:
         """Tell the allocator what stands, and let waiting choices share the prompt."""
         if rejected:
             self._blocks.allocator.trim(sequence.id, sequence.num_computed)
-        self._blocks.allocator.publish(sequence.id, sequence.token_ids, sequence.num_computed)
+        # A sequence that stopped within its accepted drafts has computed more than it said.
+        stands = min(sequence.num_computed, sequence.num_tokens)
+        self._blocks.allocator.publish(sequence.id, sequence.token_ids, stands)
         if sequence.group.deferred and sequence.num_computed >= sequence.num_prompt - 1:
             self._undefer(sequence.group)
 

@@ -2,10 +2,12 @@
 
 from statistics import mean
 
+import msgspec
 import pytest
 
 from enginebay.conformance.harness import Harness
-from enginebay.conformance.traffic import Arrival, request_of
+from enginebay.conformance.hash_model import continuation
+from enginebay.conformance.traffic import VOCAB_SIZE, Arrival, request_of
 from enginebay.conformance.worlds import limits_of, require_all_well
 from enginebay.hookspecs.allocator import AllocatorContext
 from enginebay.plugins.allocators import contiguous, paged, prefix_hash, prefix_radix
@@ -16,7 +18,7 @@ OWN = 24
 REUSING = [prefix_hash, prefix_radix]
 
 
-def harness_of(plugin, **bounds):
+def harness_of(plugin, drafter=None, **bounds):
     """The default policy over one allocator; observers collect request records."""
     limits = limits_of(
         **{"max_step_tokens": 512, "max_sequences": 64, "block_size": 16, "num_blocks": 4000}
@@ -34,6 +36,7 @@ def harness_of(plugin, **bounds):
         limits,
         make_allocator=build,
         observers=[("records", records)],
+        drafter=drafter,
         verify=False,
     )
     return harness, records
@@ -167,6 +170,36 @@ def test_choices_share_the_prompt_until_they_part(plugin):
         assert owners == (1 if place < 99 // 16 else 4)
     harness.finish()
     require_all_well(harness, "flow/prefix")
+
+
+class Seer:
+    """A drafter that knows what will be drawn."""
+
+    def __init__(self, prompt, seed):
+        self.answer = continuation(prompt, 40, seed=seed, vocab_size=VOCAB_SIZE)
+
+    def propose(self, sequences, k):
+        return [tuple(self.answer[s.num_generated : s.num_generated + k]) for s in sequences]
+
+
+@pytest.mark.parametrize("plugin", REUSING)
+def test_drafts_past_the_end_are_not_published(plugin):
+    """A sequence that stops within its accepted drafts has computed more than it said: the
+    rest is of no use to others."""
+    prompt = SHARED[:30]
+    request = request_of("r", num_prompt=0, max_tokens=30, prompt=prompt)
+    seer = Seer(prompt, request.sampling.seed)
+    stop = seer.answer[8]
+    sampling = msgspec.structs.replace(request.sampling, stop_token_ids=(stop,))
+    harness, _ = harness_of(plugin, drafter=seer, block_size=4)
+    harness.submit(msgspec.structs.replace(request, sampling=sampling))
+    harness.finish()
+    tokens = harness.answers.of["r"].tokens[0]
+    assert (harness.engine.state, tokens) == ("ready", seer.answer[:9])
+    harness.submit(request_of("s", num_prompt=0, max_tokens=2, prompt=[*prompt, *seer.answer]))
+    harness.finish()
+    cached = harness.answers.of["s"].ended.usage.cached_tokens
+    assert cached == (len(prompt) + len(tokens)) // 4 * 4
 
 
 def test_regions_waste_what_pages_do_not():
