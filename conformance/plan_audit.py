@@ -53,6 +53,7 @@ class PlanAudit:
         for span in plan.spans:
             self._span(span, begins=span.sequence_id in started)
         self._check_blocks(plan)
+        self._check_moves(plan)
         self.num_plans += 1
         self.most_tokens = max(self.most_tokens, plan.num_tokens)
         self.most_seats = max(self.most_seats, len(self.seats))
@@ -102,3 +103,19 @@ class PlanAudit:
                 if holders[block] != 1:
                     told = f"sequence {span.sequence_id} writes block {block}, which others hold"
                     require(False, "plan/write-alone", told)
+
+    def _check_moves(self, plan: StepPlan) -> None:
+        """Bytes go into the blocks of those that begin; a copy may be of one that runs."""
+        size, begun = self.limits.block_size, {start.sequence_id for start in plan.started}
+        for op in plan.block_ops:
+            if op.kind == "save":
+                continue
+            holders = [
+                number
+                for number, seat in self.seats.items()
+                if op.target in seat.table[: -(-seat.computed // size)]
+            ]
+            running = [number for number in holders if number not in begun]
+            if not holders or len(running) > (op.kind == "copy"):
+                told = f"{op}: the block is held by sequences {holders}, of which {running} run"
+                require(False, "plan/block-ops", told)

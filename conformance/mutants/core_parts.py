@@ -117,6 +117,15 @@ class LoadsTheOthers(SwapSpace):
         ]
 
 
+class LoadsBehindTheTable(SwapSpace):
+    """What comes back goes into a block that is free, or somebody else's."""
+
+    def load(self, sequence_id: int, table: list[int], start: int) -> list[BlockOp]:  # type: ignore[override]
+        ops = super().load(sequence_id, table, start)
+        free = min({*range(CONTENDED.num_blocks)} - {*table})
+        return [BlockOp(kind="load", source=op.source, target=free) for op in ops]
+
+
 class SavesTooLate(SwapSpace):
     """A slot is handed out twice."""
 
@@ -161,6 +170,7 @@ CORE_MUTANTS: Final = (
     Mutant("a double free", FreesTwice, "core/integrity"),
     Mutant("a swap without a load", ForgetsToLoad, "plan/content"),
     Mutant("a swap into the wrong blocks", LoadsTheOthers, "plan/content"),
+    Mutant("a swap into a stranger's block", LoadsBehindTheTable, "plan/block-ops"),
     Mutant("a host slot handed out twice", SavesTooLate, "core/integrity"),
 )
 """Of each, ``make`` is the faulty part, for ``harness_with``."""
