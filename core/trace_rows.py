@@ -121,7 +121,7 @@ def _add_waits(row: Row, events: list[Event]) -> None:
     kind, label, running = "waiting", "queued", False
     facts: Event = {}
     row.changes.append((since, 0, 1))
-    now: float = max(event.get("until", event["time"]) for event in events)
+    now = max(e["until"] if "until" in e else e["time"] for e in events)
     for time, event in [*_seat_changes(events), (now, {"what": "now"})]:
         what = event["what"]
         if running and label:
