@@ -7,8 +7,12 @@ import structlog
 from msgspec.structs import replace
 
 from enginebay.admission import AdmissionChain
-from enginebay.flow import Refusal
+from enginebay.conformance.harness import Harness
+from enginebay.conformance.traffic import request_of
+from enginebay.conformance.worlds import limits_of
+from enginebay.flow import Refusal, Usage
 from enginebay.hookspecs.admission import Ask, Load
+from enginebay.plugins.schedulers.chunked import Chunked, Options
 
 LOAD = Load(
     now=0.0,
@@ -151,3 +155,84 @@ def test_members_see_one_call_at_a_time():
         thread.join()
     assert member.count == 0
     assert errors == [None] * 160
+
+
+class Settler(Member):
+    """A member that asks what was used."""
+
+    def __init__(self, fails=False):
+        super().__init__()
+        self.calls = []
+        self.fails = fails
+
+    def settle(self, request_id, usage):
+        self.calls.append(("settle", request_id, usage.completion_tokens))
+        if self.fails:
+            raise RuntimeError(request_id)
+
+    def release(self, request_id):
+        self.calls.append(("release", request_id))
+
+
+USAGE = Usage(prompt_tokens=3, completion_tokens=5)
+
+
+def test_members_that_ask_for_it_learn_what_was_used():
+    """Once, before the release; who has no ``settle`` is left alone."""
+    plain, settler = Member(), Settler()
+    admission = chain(plain, settler)
+    admission.ask(ask(), LOAD)
+    admission.settle("r", USAGE)
+    admission.release("r")
+    admission.settle("r", USAGE)
+    assert settler.calls == [("settle", "r", 5), ("release", "r")]
+    assert plain.released == ["r"]
+
+
+def test_who_was_turned_away_used_nothing():
+    """A later refusal releases without a settlement."""
+    settler = Settler()
+    admission = chain(settler, Member(REFUSAL))
+    admission.ask(ask(), LOAD)
+    admission.settle("r", USAGE)
+    assert settler.calls == [("release", "r")]
+
+
+def test_a_settlement_that_raises_keeps_nobody_from_theirs():
+    """It is logged, the others are told, and the release follows."""
+    broken, settler = Settler(fails=True), Settler()
+    admission = chain(broken, settler)
+    admission.ask(ask(), LOAD)
+    with structlog.testing.capture_logs() as logs:
+        admission.settle("r", USAGE)
+    admission.release("r")
+    assert [log["plugin"] for log in logs] == ["m0"]
+    assert [call[0] for call in settler.calls] == [call[0] for call in broken.calls]
+    assert settler.calls == [("settle", "r", 5), ("release", "r")]
+
+
+def test_an_engine_settles_both_chains_with_what_it_generated():
+    """All choices together, also for a request that was cut; both chains hear of it."""
+    door, budget = Settler(), Settler()
+    harness = Harness(
+        lambda limits: Chunked(Options(), limits),
+        limits_of(),
+        door=[("door", door)],
+        budget=[("budget", budget)],
+    )
+    harness.submit(request_of("whole", num_prompt=5, max_tokens=4, n=2))
+    harness.finish()
+    harness.submit(request_of("cut", num_prompt=5, max_tokens=50))
+    for _ in range(3):
+        harness.turn()
+    harness.cancel("cut")
+    harness.finish()
+    generated = harness.answers.of["cut"].ended.usage.completion_tokens
+    assert 0 < generated < 50
+    assert door.calls == budget.calls
+    assert door.calls == [
+        ("settle", "whole", 8),
+        ("release", "whole"),
+        ("settle", "cut", generated),
+        ("release", "cut"),
+    ]
