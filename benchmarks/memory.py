@@ -44,7 +44,7 @@ def main() -> int:
     steady = int(statistics.median(under_load))
     planned = executor.plan.total
     growth = steady - executor.before_load
-    held = sum(executor.memory().values())
+    held = ledger["reserved"]
     apart = (growth - planned) / planned
     facts = {
         "model": llm.assembly.name,

@@ -9,6 +9,7 @@ engine runs, ``audit`` whether every tensor stands on exactly one line. The line
 ``swap``           host slots for the KV blocks of preempted sequences
 ``runtime``        buffers kept between steps, and the peak within the largest step
 ``communication``  buffers between devices; 0 on one device
+``host``           tokenizer and metadata: what opening the model took, measured
 ``reserve``        what is left alone on purpose
 =================  ==============================================================
 

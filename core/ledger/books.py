@@ -29,7 +29,8 @@ class Books:
         executor = engine.executor
         self._accounting = executor if isinstance(executor, Accounting) else None
         self._plan = self._accounting.plan if self._accounting else Plan(lines=())
-        self._reserved = executor.memory()
+        host = self._plan.line("host").planned
+        self._reserved = executor.memory() | ({"host": host} if host else {})
         self._weights = self._groups()
 
     def read(self) -> dict[str, Any]:
@@ -74,6 +75,7 @@ class Books:
             "kv": used * self._block_bytes,
             "swap": slots * self._block_bytes,
             "runtime": peak[0],
+            "host": reserved.get("host", 0),
         }
         parts = {
             "weights": self._weights,

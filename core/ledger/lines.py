@@ -4,8 +4,10 @@ from typing import Final
 
 from ..flow import Frozen
 
-NAMES: Final = ("weights", "kv", "swap", "runtime", "communication", "reserve")
+NAMES: Final = ("weights", "kv", "swap", "runtime", "communication", "host", "reserve")
 """The lines, in the order in which they are shown."""
+_HOST: Final = ("swap", "host")
+"""Lines that lie in the host's memory, whatever the device."""
 
 
 class Part(Frozen, frozen=True, kw_only=True):
@@ -48,8 +50,8 @@ class Plan(Frozen, frozen=True, kw_only=True):
     requests: int = 0
     device_memory: int = 0
     """0: not known."""
-    swap_is_elsewhere: bool = False
-    """Whether swap slots lie in another memory than the device's."""
+    host_is_elsewhere: bool = False
+    """Whether the host's memory is another than the device's."""
     stored: tuple[Part, ...] = ()
     """The checkpoint's tensors as they are in its files, by stored type."""
 
@@ -85,4 +87,4 @@ class Plan(Frozen, frozen=True, kw_only=True):
         return room // self.request_bytes if self.request_bytes else 0
 
     def _counts(self, line: Line) -> bool:
-        return not (line.name == "swap" and self.swap_is_elsewhere)
+        return not (line.name in _HOST and self.host_is_elsewhere)

@@ -13,6 +13,7 @@ import msgspec
 from ..errors import CapacityError, EnginebayError, StackError
 from ..flow import Frozen
 from .lines import Line, Part, Plan
+from .process import resident
 
 if TYPE_CHECKING:
     from ..hookspecs.executor import ExecutorContext
@@ -96,7 +97,12 @@ def plan_stack(context: ExecutorContext, asked: Asked = Asked()) -> Plan:  # noq
     swap = Line(name="swap", planned=slots * block_bytes, note=f"{slots} host slots")
     return Plan(
         lines=_lines(
-            weights, _kv(blocks, block_bytes, asked), swap, _runtime(context, asked), asked
+            weights,
+            _kv(blocks, block_bytes, asked),
+            swap,
+            _runtime(context, asked),
+            asked,
+            _opened(context),
         ),
         token_bytes=token_bytes(spec),
         block_size=spec.block_size,
@@ -104,7 +110,7 @@ def plan_stack(context: ExecutorContext, asked: Asked = Asked()) -> Plan:  # noq
         tokens=asked.tokens,
         requests=asked.requests,
         device_memory=asked.device_memory,
-        swap_is_elsewhere=context.device != "cpu",
+        host_is_elsewhere=context.device != "cpu",
         stored=stored(context.checkpoint),
     )
 
@@ -185,13 +191,27 @@ def _kv(blocks: int, block_bytes: int, asked: Asked) -> Line:
     )
 
 
-def _lines(weights: Line, kv: Line, swap: Line, runtime: Line, asked: Asked) -> tuple[Line, ...]:
+def _opened(context: ExecutorContext) -> Line:
+    """What opening the model took already: tokenizer, templates, the files' metadata."""
+    took = max(resident()[0] - context.before_load, 0) if context.before_load else 0
+    return Line(name="host", planned=took, note="tokenizer and metadata, measured")
+
+
+def _lines(
+    weights: Line,
+    kv: Line,
+    swap: Line,
+    runtime: Line,
+    asked: Asked,
+    host: Line = Line(name="host"),  # noqa: B008 (frozen)
+) -> tuple[Line, ...]:
     return (
         weights,
         kv,
         swap,
         runtime,
         Line(name="communication", note="one device"),
+        host,
         Line(name="reserve", planned=asked.reserve, note="left alone" if asked.reserve else ""),
     )
 

@@ -21,9 +21,11 @@ def check_room(plan: Plan, device: str) -> None:
     :raises CapacityError: shows the plan, names its largest adjustable line and the fix
     """
     room = _room(device)
-    if room is None or plan.total <= room:
+    taken = plan.line("host").planned if torch.device(device).type == "cpu" else 0
+    needed = plan.total - taken
+    if room is None or needed <= room:
         return
-    others = plan.total - plan.line("kv").planned
+    others = needed - plan.line("kv").planned
     fix = (
         f"lower engine.num_blocks or set engine.kv_memory to {(room - others) // 2**20}MiB or less"
         if room > others + plan.block_bytes
@@ -31,7 +33,7 @@ def check_room(plan: Plan, device: str) -> None:
     )
     worst = "kv" if room > others else "weights"
     msg = (
-        f"load: line {worst} does not fit: {size(plan.total)} are planned, {size(room)} of "
+        f"load: line {worst} does not fit: {size(needed)} are needed, {size(room)} of "
         f"device {device!r} can be had; {fix}\n{plan_table(plan)}"
     )
     raise CapacityError(msg)
