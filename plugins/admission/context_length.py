@@ -58,7 +58,7 @@ class ContextLength:
         """At the door: too long even if every token were the longest there is."""
         if not self._max_chars or chars <= self._max_chars:
             return None
-        told = f"{chars} characters, and {self._longest} tokens hold at most {self._max_chars}"
+        told = f"{chars} characters, more than {self._longest} tokens can stand for"
         return self._refusal(told, self._max_chars, chars)
 
     def _refusal(self, told: str, limit: int, current: int) -> Refusal:

@@ -158,7 +158,7 @@ def enginebay_admission(options: Options, context: AdmissionContext) -> RateLimi
 
     :raises StackError: an option is out of range, or tokens are to be counted at the door
     """
-    rates = (options, *options.tenants.values())
+    rates: tuple[Options | Rate, ...] = (options, *options.tenants.values())
     if any(rate.tokens for rate in rates):
         require_budget(context, "counting tokens")
     for rate, field in ((rate, field) for rate in rates for field in Rate.__struct_fields__):

@@ -8,6 +8,7 @@ import itertools
 import random
 from collections import Counter
 
+import pytest
 from msgspec.structs import replace
 
 from enginebay.config import load_stack
@@ -165,6 +166,17 @@ def test_deadlines_are_kept_where_more_at_a_time_means_slower():
     assert len(good) >= 0.9 * len(let_in)
     most = 1 / (0.0004 * (NUM_PROMPT + NUM_TOKENS - 1))
     assert len(good) / (max(good) - offered[0].time) >= 0.9 * most
+
+
+def test_a_text_that_no_tokenizer_could_make_fit_is_refused_untokenized(start, monkeypatch):
+    """The door of a real engine knows its vocabulary's longest token."""
+    llm = start(stack="reference", engine__max_model_len=64)
+    encode = type(dict(llm.assembly.engine.intake.frontends)["text"][1])
+    monkeypatch.setattr(encode, "encode", lambda self, prompt: pytest.fail("it was tokenized"))
+    with pytest.raises(RequestRefused) as refused:
+        llm.generate("a" * 2**20)
+    assert refused.value.refusal.plugin == "context-length"
+    assert refused.value.refusal.limit < 2**20
 
 
 class Storm:
