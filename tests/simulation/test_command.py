@@ -96,7 +96,7 @@ def test_what_a_soak_finds_can_be_replayed(capsys, tmp_path, monkeypatch):
         patch.setattr(soak_command, "shipped", lambda: parts)
         assert simulate("--soak", "--steps", 400, "--keep", keep) == 1
         told = capsys.readouterr().out
-        assert "the world of seed 0: soak/work-conserving" in told
+        assert ": soak/work-conserving: nothing was planned" in told
         assert f"simulate --replay {keep}" in told
         assert simulate("--replay", keep) == 1
         assert "soak/work-conserving" in capsys.readouterr().out
