@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from .storages import storage_bytes, storage_key
+from .storages import storage_bytes, storage_key, weak_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,19 +42,19 @@ class Findings:
         return not (self.unowned or self.doubled or self.gone)
 
 
-def live() -> dict[int, StorageWeakRef]:
+def live() -> dict[int, Any]:
     """Every storage that a tensor of this process has now, by key. While the result is
     kept, no key is used again for another storage."""
     gc.collect()
-    found: dict[int, StorageWeakRef] = {}
+    found: dict[int, Any] = {}
     for thing in gc.get_objects():
         if type(thing) in (torch.Tensor, torch.nn.Parameter):
-            reference = StorageWeakRef(thing.untyped_storage())
+            reference = weak_reference(thing)
             found[reference.cdata] = reference
     return found
 
 
-def audit(before: Mapping[int, StorageWeakRef], holdings: Iterable[Holding]) -> Findings:
+def audit(before: Mapping[int, Any], holdings: Iterable[Holding]) -> Findings:
     """Hold the tensors made since ``before`` against what an executor says it keeps.
 
     :param holdings: of every engine made since then, none of them running

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_RECORDER: Final[Any] = torch.autograd
+"""Torch's recorder of allocations. The one under ``torch.profiler`` would do as well, but
+its library talks to standard error; a dispatch mode would load a symbolic algebra system."""
 
 
 @dataclass
@@ -34,13 +38,11 @@ def measured_peak(device: str) -> Iterator[Peak]:
         yield peak
         peak.num_bytes = torch.cuda.max_memory_allocated(device) - before
         return
-    # The recorder under torch.profiler would do as well, but its library talks to stderr;
-    # a dispatch mode would load a symbolic algebra system, 800 modules.
-    torch.autograd._enable_profiler_legacy(_record_memory())  # noqa: SLF001 (see above)
+    _RECORDER._enable_profiler_legacy(_memory_alone())  # noqa: SLF001 (see above)
     try:
         yield peak
     finally:
-        records = torch.autograd._disable_profiler_legacy()  # noqa: SLF001
+        records = _RECORDER._disable_profiler_legacy()  # noqa: SLF001
         now = 0
         for record in (record for thread in records for record in thread):
             if record.kind() == "memory_alloc":
@@ -48,13 +50,15 @@ def measured_peak(device: str) -> Iterator[Peak]:
                 peak.num_bytes = max(peak.num_bytes, now)
 
 
-def _record_memory() -> torch.autograd.ProfilerConfig:
-    return torch.autograd.ProfilerConfig(
-        torch.autograd.ProfilerState.CPU,
-        False,  # shapes
-        True,  # memory
-        False,  # stacks
-        False,  # floating-point operations
-        False,  # modules
-        torch._C._profiler._ExperimentalConfig(),  # noqa: SLF001
+def _memory_alone() -> Any:
+    """Record memory; no shapes, stacks, operations or modules."""
+    library: Any = torch._C  # noqa: SLF001
+    return _RECORDER.ProfilerConfig(
+        _RECORDER.ProfilerState.CPU,
+        False,
+        True,
+        False,
+        False,
+        False,
+        library._profiler._ExperimentalConfig(),  # noqa: SLF001
     )

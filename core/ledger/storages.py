@@ -20,9 +20,15 @@ def storage_key(memory: Memory) -> int:
     """Equal for two views exactly when they share memory. Holds for tensors that have no
     bytes (device ``meta``) too, and only while the memory lives."""
     if isinstance(memory, torch.Tensor):
-        key: int = StorageWeakRef(memory.untyped_storage()).cdata
+        key: int = weak_reference(memory).cdata
         return key
     return _owner(memory).__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+def weak_reference(tensor: torch.Tensor) -> Any:
+    """A reference to a tensor's storage that does not keep it: ``cdata`` is its key,
+    ``expired()`` says whether it ended."""
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
 
 def storage_bytes(memory: Memory) -> int:

@@ -52,7 +52,7 @@ def metadata_bytes(kind: Kind, num_bytes: int) -> int:
     bits = re.match(r"(?:Q|IQ|MXFP)(\d)", kind.name)
     if bits is None:
         return 0
-    values, size = gguf.GGML_QUANT_SIZES[kind]
+    values, size = map(int, gguf.GGML_QUANT_SIZES[kind])
     return num_bytes // size * (size - values * int(bits[1]) // 8)
 
 
