@@ -128,7 +128,7 @@ class RunningLanes:
             self._lanes.setdefault(owner(sequence.id), deque()).append(sequence)
             self._length += 1
         self._heap = [
-            (rank(tenant, lane[0]), place, tenant)
+            (rank(tenant, lane[0]), place, tenant, lane)
             for place, (tenant, lane) in enumerate(self._lanes.items())
         ]
         heapq.heapify(self._heap)
@@ -138,20 +138,21 @@ class RunningLanes:
 
     def first(self) -> tuple[Rank, SequenceView] | None:
         """The oldest sequence of the tenant with the least counter."""
-        while self._heap:
-            known, place, tenant = self._heap[0]
-            lane = self._lanes[tenant]
+        heap = self._heap
+        while heap:
+            known, place, tenant, lane = heap[0]
             if not lane:
-                heapq.heappop(self._heap)
-            elif (now := rank(tenant, lane[0])) == known:
-                return known, lane[0]
-            else:
-                heapq.heapreplace(self._heap, (now, place, tenant))
+                heapq.heappop(heap)
+                continue
+            head = lane[0]
+            if known[0] == tenant.counter and known[2] == head.id:
+                return known, head
+            heapq.heapreplace(heap, (rank(tenant, head), place, tenant, lane))
         return None
 
     def pop(self) -> None:
         """The first has its turn."""
-        self._lanes[self._heap[0][2]].popleft()
+        self._heap[0][3].popleft()
         self._length -= 1
 
     def from_end(self) -> Iterator[SequenceView]:

@@ -39,6 +39,7 @@ class Account:
 
     sequence: SequenceView
     tenant: Tenant
+    num_prompt: int
     prompt: int = 0
     """Prompt positions that were charged, or came from a cache."""
     generated: int = 0
@@ -73,8 +74,9 @@ class Service:
             tenant = self.tenants.get(name)
             if tenant is None:
                 tenant = self.tenants[name] = Tenant(name, self.weights.get(name, 1.0))
-            done = min(sequence.num_computed, sequence.num_prompt)  # not 0: a forced start
-            account = Account(sequence, tenant, done, sequence.num_generated)
+            length = sequence.num_prompt
+            done = min(sequence.num_computed, length)  # not 0: a forced start
+            account = Account(sequence, tenant, length, done, sequence.num_generated)
             self.accounts[sequence.id] = account
             self.total_weight += 0.0 if tenant.num_sequences else tenant.weight
             tenant.num_sequences += 1
@@ -99,10 +101,10 @@ class Service:
     def granted(self, sequence: SequenceView, grant: Grant, *, started: bool) -> None:
         """Charge what was just scheduled, the token that it draws included, and what was
         not foreseen before: accepted drafts, a start that the core forced."""
-        account = self.enter(sequence)
+        account = self.accounts.get(sequence.id) or self.enter(sequence)
         begin = sequence.num_computed
         if started:  # what it begins with came from a cache
-            account.prompt = max(account.prompt, min(begin, sequence.num_prompt))
+            account.prompt = max(account.prompt, min(begin, account.num_prompt))
             self.seat(sequence)
         end = begin + grant.num_tokens
         draws = end >= sequence.num_tokens
@@ -137,9 +139,9 @@ class Service:
                 self.unseat(account)
 
     def _charge(self, account: Account, end: int, generated: int) -> None:
-        tenant, sequence = account.tenant, account.sequence
-        new = min(end, sequence.num_prompt) - account.prompt
-        if new > 0:
+        tenant = account.tenant
+        if account.prompt < account.num_prompt and account.prompt < end:
+            new = min(end, account.num_prompt) - account.prompt
             account.prompt += new
             tenant.counter += new * self.input_price / tenant.weight
         new = generated - account.generated

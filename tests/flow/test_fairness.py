@@ -134,7 +134,7 @@ def test_by_arrival_the_bound_does_not_hold():
     assert watch.gap > bound
 
 
-def light_delays(scheduler, options, heavy_load, seeds, seconds=15):
+def light_delays(scheduler, options, heavy_load, seeds, seconds=12):
     """TTFT of the light tenant's requests, in seconds, sorted.
 
     Eight seats, 128 tokens a step, 12 ms a step and 0.2 ms a position: about ten of the
@@ -184,7 +184,7 @@ def test_a_light_tenant_does_not_feel_a_heavy_ones_load():
     """Ten times the heavy tenant's load, from three quarters of the engine to seven times
     what it can do, moves the light one's p95 TTFT by less than 25 %."""
     usual, ten = (light_delays(Fair, Options(), load, seeds=(3, 4)) for load in (1, 10))
-    assert len(usual) == len(ten) > 60
+    assert len(usual) == len(ten) > 50
     print(f"fair: p95 {1000 * p95(usual):.1f} ms, at ten times the load {1000 * p95(ten):.1f} ms")
     assert p95(ten) < 1.25 * p95(usual)
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from enginebay.conformance.effort import CountedScheduler, Effort
 from enginebay.conformance.fairness import ServiceMeter
 from enginebay.conformance.harness import Harness
 from enginebay.conformance.traffic import request_of
@@ -201,6 +202,41 @@ def test_the_memory_of_tenants_is_bounded():
     assert len(service.tenants) == MAX_IDLE
     assert "t49" not in service.tenants
     assert "t50" in service.tenants
+
+
+def effort_of_steps(num_tenants):
+    """Reads and lines of ten steps with three requests of each tenant."""
+    effort = Effort()
+    harness = Harness(
+        lambda given: CountedScheduler(Fair(Options(), given), effort),
+        limits_of(num_blocks=200),
+        verify=False,
+    )
+    for number in range(3 * num_tenants):
+        come(harness, f"r{number}", f"tenant-{number % num_tenants}", max_tokens=3)
+    harness.turn()
+    effort.reset()
+    for _ in range(10):
+        harness.turn()
+    return effort.total
+
+
+def test_a_step_costs_no_more_the_more_tenants_wait():
+    """Fifty times as many tenants: at most twice the work."""
+    few, many = effort_of_steps(10), effort_of_steps(500)
+    assert many < 2 * few
+
+
+def test_a_seat_that_the_core_took_or_gave_is_noticed():
+    """Preemptions and starts that the policy did not make: seats are counted rightly."""
+    service, runs = Service(1.0, 2.0, {}), [sequence(1), sequence(2)]
+    for running in runs:
+        service.seat(running)
+    runs[0].num_preemptions += 1
+    service.reconcile([runs[1]], 1)
+    assert (service.num_seats, service.tenants["t"].seats) == (1, 1)
+    service.reconcile([runs[1], sequence(3)], 2)
+    assert (service.num_seats, service.tenants["t"].seats) == (2, 2)
 
 
 def sequence(number, tenant="t", arrival=0.0):
