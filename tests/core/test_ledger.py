@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from gguf import GGMLQuantizationType
 
 from enginebay.conformance.harness import Harness
 from enginebay.conformance.traffic import request_of
@@ -20,6 +21,7 @@ from enginebay.ledger.room import check_room
 from enginebay.ledger.shortage import on_line
 from enginebay.ledger.storages import bytes_by_line
 from enginebay.ledger.table import plan_table, size
+from enginebay.plugins.formats.gguf_blocks import metadata_bytes
 from enginebay.plugins.schedulers.chunked import Chunked, Options
 
 GIB = 2**30
@@ -252,3 +254,14 @@ def test_an_end_by_capacity_says_phase_line_and_fix(num_prompt, phase):
     told = f"{phase}: out of memory on the ledger line kv: with 33 tokens 1 KV block is missing"
     assert end.message.startswith(told)
     assert "raise engine.kv_memory" in end.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "block_bytes", "scales"),
+    [("Q4_1", 20, 4), ("Q8_0", 34, 2), ("Q4_K", 144, 16), ("Q6_K", 210, 18), ("IQ4_NL", 18, 2),
+     ("F16", 2, 0), ("BF16", 2, 0)],
+)  # fmt: skip
+def test_scales_of_stored_blocks(kind, block_bytes, scales):
+    """What a block carries beside its codes, by ggml's own layouts."""
+    stored = GGMLQuantizationType[kind]
+    assert metadata_bytes(stored, 3 * block_bytes) == 3 * scales
