@@ -86,3 +86,28 @@ def test_a_pool_of_sixteen_blocks_serves_thirty_two(policy, how, build):
     events = [e for name in names for e in harness.intake.timeline.of(name)]
     ways = [event["how"] for event in events if event["what"] == "preempted"]
     assert {*ways} == {how}
+
+
+@pytest.mark.parametrize("policy", shipped("scheduler"))
+def test_a_stalled_sequence_gives_way_before_one_that_runs(policy, build):
+    """Two that run lack a block between them; the oldest's reader is behind, so it goes."""
+    harness = Harness(
+        lambda given: build("scheduler", policy, SchedulerContext(limits=given)),
+        limits_of(num_blocks=10, max_model_len=32),
+    )
+
+    def play_until(there):
+        while not there():
+            harness.turn()
+            harness.clock.wait_until(harness.clock.now + 0.001)
+
+    harness.submit(request_of("slow", num_prompt=10, max_tokens=10, window=2))
+    play_until(lambda: harness.answers.of["slow"].num_tokens == 2)
+    harness.submit(request_of("one", num_prompt=10, max_tokens=10))
+    harness.submit(request_of("two", num_prompt=2, max_tokens=11))
+    play_until(lambda: harness.answers.of["one"].ended and harness.answers.of["two"].ended)
+    harness.write("slow", 10)
+    harness.finish()
+    require_all_well(harness, policy)
+    usage = [answer.ended.usage.num_preemptions for answer in harness.answers.of.values()]
+    assert usage == [1, 0, 0]
