@@ -64,7 +64,8 @@ class Blocks:
         blocks that hold them: forked from its request's first choice, or cached."""
         if not _may_reuse(sequence):
             return Match()
-        if _forkable(sequence):
+        # What was saved may end within the last shared block, and would be loaded over it.
+        if _forkable(sequence) and not self.swap.num_saved(sequence.id):
             first = sequence.group.sequences[0]
             return self.allocator.fork(first.id, sequence.id, sequence.num_prompt - 1)
         tokens = tuple(sequence.token_ids)

@@ -152,3 +152,47 @@ def test_why_of_whom_by_whom_and_how():
     event = preemptions(harness)[0]
     assert (event["reason"], event["how"], event["num_tokens"] > 0) == ("blocks", "swap", True)
     assert event["by"] in harness.answers.of
+
+
+class Forking:
+    """Takes its first choice's blocks before the second can share them, swaps the second
+    out in the middle of its prompt, and brings it back once there is a prompt to share."""
+
+    def __init__(self):
+        self.waiting = {}
+        self.step = 0
+
+    def add(self, sequence):
+        self.waiting[sequence.index] = sequence
+
+    def remove(self, sequence_id):
+        self.waiting = {i: s for i, s in self.waiting.items() if s.id != sequence_id}
+
+    def num_waiting(self):
+        return len(self.waiting)
+
+    def check_integrity(self):
+        """Nothing can disagree."""
+
+    def plan(self, build):
+        self.step += 1
+        running = {sequence.index: sequence for sequence in build.running}
+        if self.step == 2:
+            build.preempt(running.pop(0), "recompute")
+        elif self.step == 4:
+            build.preempt(running.pop(1), "swap")
+        begin = {1: 0, 2: 1, 3: 0, 5: 1}.get(self.step)
+        if begin is not None:
+            build.start(self.waiting.pop(begin), 5 if self.step == 2 else None)
+        for sequence in running.values() if self.step > 3 else ():
+            build.run(sequence)
+
+
+def test_a_swapped_choice_does_not_load_over_what_it_shares():
+    """Saved: 5 of 10 positions; shared: 9, in the same block, which none may mix up."""
+    limits = limits_of(num_blocks=8, block_size=16, num_swap_blocks=8)
+    harness = Harness(lambda given: Forking(), limits)
+    harness.submit(request_of("r", num_prompt=10, max_tokens=4, n=2))
+    harness.finish()
+    assert [event["num_tokens"] for event in preemptions(harness)] == [10, 5]
+    require_all_well(harness, "core/swap")
