@@ -71,6 +71,8 @@ class Roster:
         """Take in an accepted request; its first choice queues, the others share later."""
         self.groups[group.request.id] = group
         if group.deadline is not None:
+            if len(self._deadlines) > 2 * len(self.groups) + 64:  # most have ended before theirs
+                self._deadlines = sorted(filter(self._awaited, self._deadlines))
             heapq.heappush(self._deadlines, (group.deadline, group.request.id))
         for sequence in group.sequences:
             self.sequences[sequence.id] = sequence
@@ -124,10 +126,9 @@ class Roster:
     def check_deadlines(self, now: float) -> None:
         """End the requests whose answers have become worthless."""
         while self._deadlines and self._deadlines[0][0] <= now:
-            deadline, request_id = heapq.heappop(self._deadlines)
-            group = self.groups.get(request_id)
-            if group is not None and group.deadline == deadline:
-                self.cut(request_id, "deadline", "its deadline passed")
+            entry = heapq.heappop(self._deadlines)
+            if self._awaited(entry):
+                self.cut(entry[1], "deadline", "its deadline passed")
 
     def abandon(self, client: int) -> None:
         """End every request of a client that listens no more."""
@@ -204,6 +205,10 @@ class Roster:
             return None
         stalled = all(sequence.stalled for sequence in self.sequences.values())
         return STALLED_SECONDS if stalled else IDLE_SECONDS
+
+    def _awaited(self, entry: tuple[float, str]) -> bool:
+        group = self.groups.get(entry[1])
+        return group is not None and group.deadline == entry[0]
 
     def _settle(self, sequence: Sequence, rejected: int) -> None:
         """Tell the allocator what stands, and let waiting choices share the prompt."""

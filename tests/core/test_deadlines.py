@@ -27,3 +27,16 @@ def test_running_and_waiting_requests_end_at_their_deadline():
     assert harness.answers.of["runs"].num_tokens > 10
     assert ends(harness, "patient")[0] == ends(harness, "in time")[0] == ("length",)
     assert harness.allocator.num_free == harness.limits.num_blocks
+
+
+def test_who_ended_long_before_its_deadline_is_forgotten():
+    """Far deadlines cost memory while their requests last, and the others keep theirs."""
+    harness = Harness(lambda given: Chunked(Options(), given), limits_of(max_sequences=2))
+    harness.submit(request_of("long", num_prompt=4, max_tokens=400, deadline=1.0))
+    for number in range(300):
+        harness.submit(request_of(f"r{number}", num_prompt=1, max_tokens=1, deadline=1e300))
+        harness.turn()
+        harness.turn()
+    assert len(harness.roster._deadlines) < 100
+    harness.finish()
+    assert ends(harness, "long")[0] == ("deadline",)
