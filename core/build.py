@@ -214,18 +214,19 @@ class StepBuilder:
 
     def _schedule(self, own: Sequence, num_tokens: int | None, *, write_from: int) -> Grant:
         """:param write_from: first position that is written, by a load or by the span"""
-        todo = self.remaining(own)
+        start = own.num_computed
+        todo = len(own.token_ids) + len(own.drafts) - start - own.num_scheduled
         if todo <= 0:
             return self._deny(own, "done")
         count = min(todo, self._tokens_left, todo if num_tokens is None else num_tokens)
         if count <= 0:
             return self._deny(own, "tokens")
-        start = own.num_computed
         grown = self._blocks.grow(own, write_from, start + count)
         if isinstance(grown, Shortfall):
             return self._deny(own, "blocks", grown.missing)
         self._short = ""
-        self.pending.ops += grown.ops
+        if grown.ops:
+            self.pending.ops += grown.ops
         first, table = grown.first, grown.block_ids
         if own.state is State.WAITING:
             self.pending.ops += self._blocks.restore(own, write_from)

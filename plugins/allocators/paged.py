@@ -50,6 +50,9 @@ class Paged:
         """Grow a table to ``end`` positions; copy shared blocks from ``start`` on."""
         table = self.tables.get(sequence_id, [])
         first = min(start // self.block_size, len(table))
+        covered = -(-end // self.block_size) <= len(table)
+        if covered and first == len(table) - 1 and self._counts[table[first]] == 1:
+            return Reservation(first=len(table))  # decoding inside its own last block
         shared = [place for place in range(first, len(table)) if self._counts[table[place]] > 1]
         grown = -(-end // self.block_size) - len(table)
         missing = len(shared) + max(grown, 0) - self.num_free
