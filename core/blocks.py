@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from .hookspecs.allocator import Match, PrefixCaching, Reservation, Shortfall
 from .hookspecs.scheduler import PreemptionCost
+from .patience import Patience
 from .sequence import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .flow import BlockOp
+    from .flow import BlockOp, TokenIds
     from .hookspecs.allocator import Allocator
     from .hookspecs.scheduler import How
     from .sequence import Sequence
@@ -27,6 +28,7 @@ class Blocks:
         swap: SwapSpace,
         *,
         block_size: int,
+        max_step_tokens: int,
         swap_seconds: float = 0.0,
         pace: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -36,6 +38,7 @@ class Blocks:
         self.allocator = allocator
         self.swap = swap
         self._caching = allocator if isinstance(allocator, PrefixCaching) else None
+        self._patience = Patience(block_size, max_step_tokens)
         self._block_size = block_size
         self._swap_seconds = swap_seconds
         self._pace = pace
@@ -51,13 +54,15 @@ class Blocks:
         return self._caching.num_evicted if self._caching else 0
 
     def awaits_prefix(self, sequence: Sequence) -> bool:
-        """Whether running sequences are computing a prefix that this one begins with."""
+        """Whether running sequences are computing a prefix that this one begins with, and
+        fast enough. To be asked once a step."""
         if self._caching is None or not _may_reuse(sequence):
             return False
         if self.swap.num_saved(sequence.id) or _forkable(sequence):
             return False
-        tokens = tuple(sequence.token_ids)
-        return self._caching.pending(sequence.id, sequence.group.identity, tokens) > 0
+        identity, tokens = sequence.group.identity, _tokens(sequence)
+        pending = self._caching.pending(sequence.id, identity, tokens)
+        return pending > 0 and self._patience.lasts(sequence.id, identity, pending)
 
     def find(self, sequence: Sequence) -> Match:
         """Positions of a sequence about to start that need not be computed, with the
@@ -68,8 +73,7 @@ class Blocks:
         if _forkable(sequence) and not self.swap.num_saved(sequence.id):
             first = sequence.group.sequences[0]
             return self.allocator.fork(first.id, sequence.id, sequence.num_prompt - 1)
-        tokens = tuple(sequence.token_ids)
-        return self.allocator.match(sequence.id, sequence.group.identity, tokens)
+        return self.allocator.match(sequence.id, sequence.group.identity, _tokens(sequence))
 
     def grow(self, sequence: Sequence, start: int, end: int) -> Reservation | Shortfall:
         """Make positions ``start .. end - 1`` writable."""
@@ -108,6 +112,12 @@ class Blocks:
         """A sequence left."""
         self.allocator.free(sequence_id)
         self.swap.drop(sequence_id)
+        self._patience.drop(sequence_id)
+
+
+def _tokens(sequence: Sequence) -> TokenIds:
+    """What it knows; the prompt is not copied: those that wait are asked about every step."""
+    return tuple(sequence.token_ids if sequence.num_generated else sequence.group.prompt_ids)
 
 
 def _may_reuse(sequence: Sequence) -> bool:

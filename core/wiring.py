@@ -47,6 +47,7 @@ def wire(
         allocator,
         SwapSpace(limits.num_swap_blocks, limits.block_size),
         block_size=limits.block_size,
+        max_step_tokens=limits.max_step_tokens,
         swap_seconds=swapping.swap_seconds if swapping else 0.0,
         pace=lambda: meter.seconds_per_token,
     )

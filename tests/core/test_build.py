@@ -21,7 +21,11 @@ class Engine:
         self.allocator = allocator(self.limits.num_blocks, self.limits.block_size)
         self.swap = SwapSpace(self.limits.num_swap_blocks, self.limits.block_size)
         self.blocks = Blocks(
-            self.allocator, self.swap, block_size=self.limits.block_size, swap_seconds=0.001
+            self.allocator,
+            self.swap,
+            block_size=self.limits.block_size,
+            max_step_tokens=self.limits.max_step_tokens,
+            swap_seconds=0.001,
         )
         self.sequences = self.known = {}
         self.seats, self.steps = {}, 0
