@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .holdings import Holdings
 from .hookspecs.allocator import Match, PrefixCaching, Reservation, Shortfall
 from .hookspecs.scheduler import PreemptionCost
 from .patience import Patience
@@ -38,6 +39,7 @@ class Blocks:
         self.allocator = allocator
         self.swap = swap
         self._caching = allocator if isinstance(allocator, PrefixCaching) else None
+        self._holdings = Holdings(allocator, allocator.num_blocks, block_size)
         self._patience = Patience(block_size, max_step_tokens)
         self._block_size = block_size
         self._swap_seconds = swap_seconds
@@ -72,13 +74,16 @@ class Blocks:
         # What was saved may end within the last shared block, and would be loaded over it.
         if _forkable(sequence) and not self.swap.num_saved(sequence.id):
             first = sequence.group.sequences[0]
-            return self.allocator.fork(first.id, sequence.id, sequence.num_prompt - 1)
-        return self.allocator.match(sequence.id, sequence.group.identity, _tokens(sequence))
+            match = self.allocator.fork(first.id, sequence.id, sequence.num_prompt - 1)
+            return self._holdings.check_match(match, sequence)
+        match = self.allocator.match(sequence.id, sequence.group.identity, _tokens(sequence))
+        return self._holdings.check_match(match, sequence)
 
     def grow(self, sequence: Sequence, start: int, end: int) -> Reservation | Shortfall:
         """Make positions ``start .. end - 1`` writable."""
         answer = self.allocator.reserve(sequence.id, start, end)
         if isinstance(answer, Reservation):
+            self._holdings.check_reservation(answer, sequence, end)
             sequence.table[answer.first :] = answer.block_ids
         return answer
 
