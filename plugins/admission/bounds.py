@@ -1,5 +1,6 @@
 """What members of an admission chain require of their options and of their place."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +18,11 @@ def require_least(context: AdmissionContext, options: Any, least: float, *fields
 
 
 def require_order(context: AdmissionContext, options: Any, fields: Sequence[str]) -> None:
-    """:raises StackError: the second of two fields is below the first"""
+    """:raises StackError: the second of two fields is below the first, or not finite"""
     low, high = (getattr(options, field) for field in fields)
-    if high < low:
-        msg = f"{context.name}: {fields[1]} is {high}; it must not be below {fields[0]}, {low}"
+    if not low <= high < math.inf:
+        limits = f"it must be finite and not below {fields[0]}, {low}"
+        msg = f"{context.name}: {fields[1]} is {high}; {limits}"
         raise StackError(msg)
 
 

@@ -113,6 +113,8 @@ class RateLimit:
             rate = _either(getattr(own, kind), getattr(self._options, kind))
             burst = f"burst_{kind}"
             size = _either(getattr(own, burst), getattr(self._options, burst)) or rate
+            if kind == "requests":
+                size = max(size, 1.0)  # less than one in a period: one at a time, rarely
             if rate:
                 buckets[kind] = Bucket(rate / self._options.period, size, size, now)
         return buckets
@@ -165,7 +167,8 @@ def enginebay_admission(options: Options, context: AdmissionContext) -> RateLimi
         value = getattr(rate, field)
         if not (value is None or value >= 0):
             raise StackError(f"{context.name}: {field} is {value}; it must be 0 or more")
-    if not options.period > 0:
-        raise StackError(f"{context.name}: period is {options.period}; it must be above 0")
+    if not 0 < options.period < math.inf:
+        msg = f"{context.name}: period is {options.period}; it must be above 0 and finite"
+        raise StackError(msg)
     require_least(context, options, 1, "max_tenants")
     return RateLimit(context.name, context.limits.max_model_len, options)

@@ -145,3 +145,11 @@ def test_an_impossible_option_stops_the_start(options, told):
     """The message names the member, the option and its value."""
     with pytest.raises(StackError, match=f"queue: {told}"):
         make(**options)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_longest_estimate_is_a_number_of_seconds(context_of, value):
+    """Else every refusal would fail on rounding it."""
+    options = bounded_queue.Options(max_retry_after=value)
+    with pytest.raises(StackError, match="must be finite and not below retry_after"):
+        bounded_queue.enginebay_admission(options, context_of())

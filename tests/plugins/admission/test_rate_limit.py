@@ -129,6 +129,15 @@ def test_memory_has_a_hard_bound():
     assert tenants.get("40")
 
 
+def test_less_than_one_request_in_a_period_is_one_now_and_then():
+    """Half a request a minute: one in two, not none at all."""
+    limit = make(requests=0.5, period=60.0)
+    assert limit.ask(ask("a"), LOAD) is None
+    refusal = limit.ask(ask("b"), LOAD)
+    assert (refusal.reason, refusal.retry_after) == ("rate_requests", 120.0)
+    assert limit.ask(ask("b"), replace(LOAD, now=120.0)) is None
+
+
 def test_a_give_back_never_overfills():
     """A bucket holds its size at most."""
     bucket = Bucket(rate=1.0, size=5.0, level=4.0, at=0.0)
@@ -143,6 +152,7 @@ def test_a_give_back_never_overfills():
     [
         ("budget", {"requests": -1.0}, "requests is -1.0"),
         ("budget", {"period": 0.0}, "period is 0.0; it must be above 0"),
+        ("budget", {"period": float("inf")}, "period is inf; it must be above 0 and finite"),
         ("budget", {"max_tenants": 0}, "max_tenants is 0; it must be 1 or more"),
         ("budget", {"tenants": {"x": rate_limit.Rate(tokens=-5.0)}}, "tokens is -5.0"),
         ("door", {"tokens": 100.0}, "list it under budget"),
