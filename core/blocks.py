@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .holdings import Holdings
-from .hookspecs.allocator import Match, PrefixCaching, Reservation, Shortfall
+from .hookspecs.allocator import Match, PrefixCaching, PrefixSharing, Reservation, Shortfall
 from .hookspecs.scheduler import PreemptionCost
 from .patience import Patience
 from .sequence import State
@@ -39,6 +39,7 @@ class Blocks:
         self.allocator = allocator
         self.swap = swap
         self._caching = allocator if isinstance(allocator, PrefixCaching) else None
+        self._sharing = allocator if isinstance(allocator, PrefixSharing) else None
         self._holdings = Holdings(allocator, allocator.num_blocks, block_size)
         self._patience = Patience(block_size, max_step_tokens)
         self._block_size = block_size
@@ -65,6 +66,14 @@ class Blocks:
         identity, tokens = sequence.group.identity, _tokens(sequence)
         pending = self._caching.pending(sequence.id, identity, tokens)
         return pending > 0 and self._patience.lasts(sequence.id, identity, pending)
+
+    def needed(self, sequence: Sequence) -> int:
+        """Free blocks that a waiting sequence would take for its known tokens."""
+        shared = 0
+        if self._sharing is not None and _may_reuse(sequence):
+            tokens = tuple(sequence.token_ids)
+            shared = self._sharing.num_shared(sequence.id, sequence.group.identity, tokens)
+        return -(-sequence.num_tokens // self._block_size) - shared
 
     def find(self, sequence: Sequence) -> Match:
         """Positions of a sequence about to start that need not be computed, with the

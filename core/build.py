@@ -104,6 +104,10 @@ class StepBuilder:
         own = self._own(sequence)
         return own.num_tokens + len(own.drafts) - own.num_computed - own.num_scheduled
 
+    def needed(self, sequence: SequenceView) -> int:
+        """Free blocks that a waiting sequence would take for its known tokens."""
+        return self._blocks.needed(self._own(sequence))
+
     def start(self, sequence: SequenceView, num_tokens: int | None = None) -> Grant:
         """Give a waiting sequence a seat and its first tokens, or say why not yet."""
         own = self._own(sequence)

@@ -107,6 +107,15 @@ class PrefixCaching(Protocol):
         """
 
 
+@runtime_checkable
+class PrefixSharing(Protocol):
+    """Optional: an allocator whose running sequences can share cached blocks."""
+
+    def num_shared(self, sequence_id: int, identity: bytes, token_ids: TokenIds) -> int:
+        """Blocks that ``match`` would give a new sequence now and that others hold: they
+        take nothing from ``num_free``."""
+
+
 @dataclass(frozen=True)
 class AllocatorContext:
     """What an allocator is built with."""

@@ -126,6 +126,10 @@ class StepBuilder(Protocol):
         """Tokens of ``sequence`` that could be computed now: 1 in plain decoding,
         more while its prompt is unfinished or drafts wait to be verified."""
 
+    def needed(self, sequence: SequenceView) -> int:
+        """Free blocks that a waiting sequence would take until all its known tokens are
+        computed; what it would share with running ones is left out."""
+
     def start(self, sequence: SequenceView, num_tokens: int | None = None) -> Grant:
         """Give a waiting sequence a seat and its first tokens, or say why not yet.
 

@@ -88,6 +88,13 @@ class Reusing(Paged):
         longest = self._promises.longest(sequence_id, identity, keys, found)
         return (longest - found) * self.block_size
 
+    def num_shared(self, sequence_id: int, identity: bytes, token_ids: TokenIds) -> int:
+        """Blocks that ``match`` would give now and that others hold."""
+        trail = self._named(sequence_id, identity, token_ids)
+        self._asked[sequence_id] = token_ids, trail
+        found = self.index.find(identity, trail.keys[: self._limit(token_ids)])
+        return sum(self._counts[block] > 0 for block in found)
+
     def match(self, sequence_id: int, identity: bytes, token_ids: TokenIds) -> Match:
         """Give a new sequence the blocks of its longest known prefix."""
         if sequence_id in self._trails or sequence_id in self.tables:

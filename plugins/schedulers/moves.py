@@ -119,5 +119,5 @@ def _at_once(build: StepBuilder, sequence: SequenceView, limits: Limits) -> bool
 
 def _fits(build: StepBuilder, sequence: SequenceView, limits: Limits) -> bool:
     """Blocks for all known tokens are free, or nobody runs."""
-    needed = -(-sequence.num_tokens // limits.block_size)
-    return build.seats_left == limits.max_sequences or build.blocks_left >= needed
+    alone = build.seats_left == limits.max_sequences
+    return alone or build.blocks_left >= build.needed(sequence)

@@ -194,7 +194,7 @@ class Turns:
         build = self._build
         if build.seats_left == self._limits.max_sequences:
             return True
-        missing = self._blocks(sequence.num_tokens) - build.blocks_left
+        missing = build.needed(sequence) - build.blocks_left
         if missing <= 0 and build.seats_left > 0:
             return True
         victims: list[SequenceView] = []
@@ -207,7 +207,7 @@ class Turns:
             return False
         for victim in victims:
             self._give_way(victim)
-        return build.blocks_left >= self._blocks(sequence.num_tokens)
+        return build.blocks_left >= build.needed(sequence)
 
     def _candidates(self, sequence: SequenceView) -> Iterator[SequenceView]:
         for victim in [*self._stalled, *self._line.from_end()]:

@@ -100,3 +100,20 @@ def test_who_waits_for_one_that_is_preempted_goes_on(harness):
     assert [s.request_id for s in harness.roster.seats.values()] == ["r1"]
     harness.finish()
     require_all_well(harness, "core/prefix")
+
+
+def test_what_is_shared_takes_no_free_block():
+    """Twelve requests of 40 shared and 10 own tokens run at once where 3 would fit apart."""
+    harness = Harness(
+        lambda given: Chunked(Options(), given),
+        limits_of(num_blocks=46, block_size=4, max_sequences=12, max_model_len=120),
+        make_allocator=built(prefix_hash),
+    )
+    prefix = [1 + number % 90 for number in range(40)]
+    for number in range(12):
+        prompt = [*prefix, 50 + number, *range(1, 8)]
+        request = request_of(f"r{number}", num_prompt=0, max_tokens=3, prompt=prompt)
+        harness.submit(request)
+    harness.finish()
+    require_all_well(harness, "core/prefix")
+    assert harness.audit.most_seats == 12
