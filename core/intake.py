@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .blame import blamed
+from .envelope import check_envelope
 from .errors import InvalidRequest, RequestRefused
 from .hookspecs.admission import Ask, Load
 from .prompt_size import prompt_chars
@@ -98,8 +99,8 @@ class Intake:
         :raises InvalidRequest: wrong in itself; names the field
         :raises RequestRefused: turned away by admission
         """
-        arrival = self._clock() if request.arrival is None else request.arrival
         sampling = self._checked(request)
+        arrival = self._clock() if request.arrival is None else request.arrival
         self._waiting.hold(request.id)
         self.timeline.mark(request.id, "accepted", arrival, tenant=request.tenant)
         try:
@@ -136,8 +137,7 @@ class Intake:
     def _checked(self, request: Request) -> SamplingParams:
         """Sampling with the model's defaults merged in and a seed drawn."""
         sampling = request.sampling
-        if request.deadline is not None and not request.deadline > 0:
-            raise InvalidRequest(f"deadline is {request.deadline}; it must be above 0", "deadline")
+        check_envelope(request)
         check_core(sampling, self.limits.vocab_size, self.max_logprobs)
         given = {name: v for name, v in sampling.transforms.items() if v is not None}
         transforms = {**self.defaults, **given}
