@@ -14,17 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from enginebay.admission import AdmissionChain
+from enginebay.culprit import told
 from enginebay.drafting import Drafting
 from enginebay.errors import EnginebayError
-from enginebay.flow import (
-    Accepted,
-    EventBatch,
-    FinishReason,
-    Refusal,
-    Request,
-    StepPlan,
-    Written,
-)
+from enginebay.flow import Accepted, EventBatch, FinishReason, Refusal, Request, StepPlan, Written
 from enginebay.hookspecs.admission import Admission
 from enginebay.hookspecs.allocator import Allocator
 from enginebay.hookspecs.drafter import Drafter
@@ -177,7 +170,7 @@ class Harness:
         except AssertionError:
             raise
         except Exception as error:  # noqa: BLE001  as the engine does: any part may fail
-            self.engine.fail(f"{type(error).__name__}: {error}")
+            self.engine.fail(told(error))
         self.answers.check()
         self.planned = self.executor.num_plans > before
         return computing

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from .build import StepBuilder
+from .culprit import told
 from .errors import EngineStopped
 from .flow import EventBatch
 
@@ -139,7 +140,7 @@ class Engine:
                     self._wake.clear()
         except BaseException as error:  # a panic in a Rust library is no Exception
             log.exception("engine failed")
-            self.fail(f"{type(error).__name__}: {error}")
+            self.fail(told(error))
         finally:
             self.executor.close()
             self.watch.close(self)
