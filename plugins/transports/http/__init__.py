@@ -30,7 +30,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """File of API keys, see `enginebay keys`; each caller is its key's tenant. Empty: no
     key is asked for, and everyone is the tenant `default`."""
     protect_metrics: bool = False
-    """Ask for a key on `/metrics` too."""
+    """Ask for an admin's key on `/metrics`, which names every tenant."""
     max_body_bytes: Positive = 4 * 1024 * 1024
     """A larger body is answered with 413."""
     body_seconds: Annotated[float, msgspec.Meta(gt=0)] = 30.0

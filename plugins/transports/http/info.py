@@ -13,6 +13,7 @@ from enginebay.hookspecs.client import EngineClient
 from ...sinks.wire import encode
 from .errors import ApiError
 from .gateway import Gateway
+from .keyring import ANYONE, Caller
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ORDER: Final = ("failed", "closed", "starting", "draining", "ready")
@@ -63,7 +64,14 @@ class Info:
         return _json(body, 200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
-        """``GET /metrics``: the text of every engine, as one exposition."""
+        """``GET /metrics``: the text of every engine, as one exposition.
+
+        It names every tenant: where a key is asked for, it must be an admin's.
+        """
+        caller: Caller = request.scope.get("state", {}).get("caller", ANYONE)
+        if not (caller.admin or caller is ANYONE):
+            message = "metrics tell of every tenant: use a key made with --admin"
+            raise ApiError(403, message, code="admin_key_needed")
         texts = [client.snapshot().metrics for client in self._clients.values()]
         return Response(join_metrics(texts), media_type=METRICS_TYPE)
 

@@ -123,14 +123,18 @@ def test_a_body_that_is_sent_all_the_same_harms_nothing(locked):
 
 
 def test_what_stays_open(start, path):
-    """Health and readiness for balancers; metrics unless they are protected."""
+    """Health and readiness for balancers; metrics unless they are protected: then they,
+    which name every tenant, are for admins."""
     server = start(keys=str(path))
     for name in ("/health", "/ready", "/metrics"):
         assert server.http.get(name).status_code == 200
     protected = start(keys=str(path), protect_metrics=True)
     assert protected.http.get("/health").status_code == 200
     assert protected.http.get("/metrics").status_code == 401
-    assert protected.http.get("/metrics", headers=bearer(BOB)).status_code == 200
+    refused = protected.http.get("/metrics", headers=bearer(BOB))
+    assert (refused.status_code, check_error(refused.content)["code"]) == (403, "admin_key_needed")
+    assert protected.http.get("/metrics", headers=bearer(OPS)).status_code == 200
+    assert start(protect_metrics=True).http.get("/metrics").status_code == 200
 
 
 def test_while_the_model_loads_a_key_is_asked_for_too(locked):
