@@ -98,6 +98,9 @@ def parse_size(text: str, where: str) -> int:
     """``"1.5GiB"`` -> bytes. :raises StackError: names ``where`` and the value"""
     number = text.rstrip("BKMGTi")
     try:
-        return int(float(number) * _SIZES[text[len(number) :].strip()])
+        size = int(float(number) * _SIZES[text[len(number) :].strip()])
     except (KeyError, ValueError, OverflowError):
-        raise StackError(f"{where}: {text!r} is not a size; write for example '1.5GiB'") from None
+        size = -1
+    if size >= 0:
+        return size
+    raise StackError(f"{where}: {text!r} is not a size; write for example '1.5GiB'")

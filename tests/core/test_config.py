@@ -93,7 +93,7 @@ def test_sizes():
     """Sizes are binary; what is none is told with its place."""
     assert parse_size("1.5GiB", "x") == 3 * 2**29
     assert parse_size("4096", "x") == 4096
-    for wrong in ("1GB!", "GiB", "", "1 parsec"):
+    for wrong in ("1GB!", "GiB", "", "1 parsec", "-1MiB", "nan", "inf"):
         with pytest.raises(StackError, match=r"engine\.kv_memory"):
             parse_size(wrong, "engine.kv_memory")
 
