@@ -41,6 +41,8 @@ class Blocks:
         self._caching = allocator if isinstance(allocator, PrefixCaching) else None
         self._sharing = allocator if isinstance(allocator, PrefixSharing) else None
         self._holdings = Holdings(allocator, allocator.num_blocks, block_size)
+        self._shared: dict[int, int] = {}
+        """Blocks that waiting sequences would have shared when last asked about."""
         self._patience = Patience(block_size, max_step_tokens)
         self._block_size = block_size
         self._swap_seconds = swap_seconds
@@ -63,16 +65,20 @@ class Blocks:
             return False
         if self.swap.num_saved(sequence.id) or _forkable(sequence):
             return False
+        if self._patience.resting(sequence.id):
+            self._patience.rest(sequence.id)
+            return True
         identity, tokens = sequence.group.identity, _tokens(sequence)
         pending = self._caching.pending(sequence.id, identity, tokens)
         return pending > 0 and self._patience.lasts(sequence.id, identity, pending)
 
     def needed(self, sequence: Sequence) -> int:
         """Free blocks that a waiting sequence would take for its known tokens."""
-        shared = 0
-        if self._sharing is not None and _may_reuse(sequence):
-            tokens = tuple(sequence.token_ids)
-            shared = self._sharing.num_shared(sequence.id, sequence.group.identity, tokens)
+        resting = self._patience.resting(sequence.id)
+        if self._sharing is not None and _may_reuse(sequence) and not resting:
+            identity, tokens = sequence.group.identity, _tokens(sequence)
+            self._shared[sequence.id] = self._sharing.num_shared(sequence.id, identity, tokens)
+        shared = self._shared.get(sequence.id, 0)
         return -(-sequence.num_tokens // self._block_size) - shared
 
     def find(self, sequence: Sequence) -> Match:
@@ -127,6 +133,7 @@ class Blocks:
         self.allocator.free(sequence_id)
         self.swap.drop(sequence_id)
         self._patience.drop(sequence_id)
+        self._shared.pop(sequence_id, None)
 
 
 def _tokens(sequence: Sequence) -> TokenIds:

@@ -6,7 +6,7 @@ from enginebay.conformance.harness import Harness
 from enginebay.conformance.traffic import Arrival, request_of
 from enginebay.conformance.worlds import limits_of, require_all_well
 from enginebay.hookspecs.allocator import AllocatorContext
-from enginebay.patience import STEPS, Patience
+from enginebay.patience import MOST_REST, STEPS, Patience
 from enginebay.plugins.allocators import prefix_radix
 from enginebay.plugins.schedulers.priority import Options, Priority
 
@@ -41,6 +41,31 @@ def test_one_that_gives_up_is_waited_for_by_the_others():
     asked = {1: b"a", 2: b"a", 3: b"b"}
     given_up = [i for i, identity in asked.items() if not patience.lasts(i, identity, 160)]
     assert given_up == [1, 3]
+
+
+def test_one_that_lacks_much_rests_for_half_of_what_it_takes_at_least():
+    """A prompt of ten steps is asked about again after five; what was rested counts."""
+    patience = Patience(16, 64)
+    assert not patience.resting(1)
+    assert patience.lasts(1, b"a", 640)
+    for _ in range(5):
+        assert patience.resting(1)
+        patience.rest(1)
+    assert not patience.resting(1)
+    assert [patience.lasts(1, b"a", 100) for _ in range(MOST)] == [True] * (MOST - 1) + [False]
+    assert not patience.resting(1)
+    assert patience.lasts(2, b"a", 10**6)
+    assert patience._waits[2].rest == MOST_REST
+
+
+def test_no_rest_outlasts_the_patience():
+    """Without progress it ends in the same step, rested or not."""
+    patience, steps = Patience(16, 64), 0
+    while patience.resting(1) or patience.lasts(1, b"a", 10**6):
+        if patience.resting(1):
+            patience.rest(1)
+        steps += 1
+    assert steps <= MOST
 
 
 def test_a_low_class_does_not_keep_a_high_one_waiting():
