@@ -43,13 +43,18 @@ class AdmissionChain:
             if ask.request_id in self._admitted:
                 return _in_use(ask.request_id)
             facts = load() if callable(load) else load
-            for count, (name, member) in enumerate(self._members):
-                refusal = _ask(name, member, ask, facts)
-                if refusal is not None:
-                    _release(self._members[:count], ask.request_id)
-                    return refusal
-            self._admitted.add(ask.request_id)
-            return None
+            asked = 0
+            try:
+                for name, member in self._members:
+                    refusal = _ask(name, member, ask, facts)
+                    if refusal is not None:
+                        return refusal
+                    asked += 1
+                self._admitted.add(ask.request_id)
+                return None
+            finally:  # refused, or the caller's thread was interrupted
+                if ask.request_id not in self._admitted:
+                    _release(self._members[:asked], ask.request_id)
 
     def settle(self, request_id: str, usage: Usage) -> None:
         """Tell the members that ask for it what an admitted request used; its release

@@ -37,7 +37,7 @@ class Member:
     def ask(self, ask, load):
         self.asked.append(ask.request_id)
         self.loads.append(load)
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
 
@@ -89,6 +89,16 @@ def test_a_failing_member_refuses_and_names_itself_only(answer):
     assert "secret" not in refusal.message
     assert first.released == ["r"]
     assert logs[0]["plugin"] == "m1"
+
+
+def test_an_interrupt_while_it_is_asked_leaves_no_claims():
+    """The caller's thread may be stopped by its user: what was reserved comes back."""
+    first, second, third = Member(), Member(KeyboardInterrupt()), Member()
+    asked = chain(first, second, third)
+    with pytest.raises(KeyboardInterrupt):
+        asked.ask(ask(), LOAD)
+    assert (first.released, second.released, third.asked) == (["r"], [], [])
+    assert len(asked) == 0
 
 
 def test_a_release_that_raises_does_not_keep_the_others():
