@@ -119,8 +119,10 @@ def test_a_policy_that_starves_is_found():
 
 @pytest.mark.parametrize("fault", CORRUPT)
 def test_an_allocator_that_corrupts_is_found(fault):
-    """Lost blocks, blocks in two hands, and blocks with the wrong bytes in them."""
+    """Lost blocks, blocks in two hands, and blocks with the wrong bytes in them; or the
+    engine itself ends with it."""
     clauses = {"soak/integrity", "soak/blocks", "plan/content", "plan/write-alone", "plan/table"}
+    clauses.add("soak/end")
     assert found_in(policies(allocator=ALLOCATORS[fault]), 8) in clauses
 
 
