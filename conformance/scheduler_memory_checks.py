@@ -74,7 +74,10 @@ def strangers_need_not_wait_for_a_prefix(make: MakeScheduler) -> None:
     require_all_well(harness, clause)
     begun = harness.answers.of["stranger"].first_token_at or 0.0
     ended = harness.answers.of["shares-0"].ended_at or 0.0
-    told = f"a stranger began at {begun:.3f} s, when a prefix that it does not share was there"
+    told = (
+        f"a stranger began at {begun:.3f} s, when a prefix that it does not share was there; "
+        "after a denial for `prefix`, try the next"
+    )
     require(begun < ended, clause, told)
 
 

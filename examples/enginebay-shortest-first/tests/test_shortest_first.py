@@ -41,11 +41,15 @@ class Builder:
     tokens_left: int = 99
     now: float = 0.0
     short: int = 0
+    expecting: tuple[int, ...] = ()
+    """Ids of those whose prefix another is computing."""
     calls: list[tuple[str, int]] = field(default_factory=list)
 
     def start(self, sequence: Work, num_tokens: int | None = None) -> Grant:
         if not self.seats_left:
             return Grant(reason="seats")
+        if sequence.id in self.expecting:
+            return Grant(reason="prefix")
         self.calls.append(("start", sequence.id))
         self.seats_left -= 1
         return Grant(num_tokens=1)
@@ -101,6 +105,20 @@ def test_removed_sequences_are_skipped() -> None:
     scheduler.check_integrity()
     scheduler.plan(build)
     assert build.calls == [("start", 2), ("start", 3)]
+
+
+def test_who_waits_for_a_prefix_is_passed_over() -> None:
+    """It alone: the next starts, and it stays in the queue, however many steps that takes."""
+    scheduler, build = make(), Builder(expecting=(1,))
+    for work in (Work(1, 1), Work(2, 2)):
+        scheduler.add(work)
+    for _ in range(200):
+        scheduler.plan(build)
+        scheduler.check_integrity()
+    assert build.calls == [("start", 2)]
+    assert scheduler.num_waiting() == 1
+    scheduler.plan(Builder())
+    assert scheduler.num_waiting() == 0
 
 
 @pytest.mark.parametrize("check", SCHEDULER_CHECKS, ids=lambda check: check.id)

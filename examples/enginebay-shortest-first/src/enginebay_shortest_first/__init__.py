@@ -23,6 +23,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds after which a waiting request goes before all that came later."""
 
 
+MAX_ASIDE = 16
+"""Sequences that wait for a prefix which a step looks past, so that its cost is bounded."""
+
 Place = tuple[float, float, int]
 """What decides, what decides between equals, and the sequence's id."""
 
@@ -42,6 +45,8 @@ class ShortestFirst:
         self._waiting[sequence.id] = sequence
         heapq.heappush(self._by_work, (_work(sequence), sequence.arrival, sequence.id))
         heapq.heappush(self._by_arrival, (sequence.arrival, 0, sequence.id))
+        if len(self._by_arrival) > 2 * len(self._waiting) + 64:
+            self._tidy()
 
     def plan(self, build: StepBuilder) -> None:
         """Every call to ``build`` keeps the step's budgets, or changes nothing."""
@@ -51,11 +56,17 @@ class ShortestFirst:
             while build.run(sequence).reason == "blocks":
                 if not running or not build.preempt(running.pop()):
                     return
+        aside: list[SequenceView] = []
         while self._waiting:
             sequence = self._next(build.now)
-            if not build.start(sequence):
-                return
+            grant = build.start(sequence)
+            if not grant and (grant.reason != "prefix" or len(aside) == MAX_ASIDE):
+                break
             self.remove(sequence.id)
+            if not grant:
+                aside.append(sequence)
+        for sequence in aside:
+            self.add(sequence)
 
     def remove(self, sequence_id: int) -> None:
         """Forget a sequence; its places in the orders are skipped later."""
@@ -75,6 +86,14 @@ class ShortestFirst:
             if lost:
                 msg = f"waiting sequences {sorted(lost)[:8]} have lost their place"
                 raise IntegrityError(msg)
+
+    def _tidy(self) -> None:
+        """Drop the places of those who left or came back."""
+        waiting = self._waiting.values()
+        self._by_work = [(_work(one), one.arrival, one.id) for one in waiting]
+        self._by_arrival = [(one.arrival, 0, one.id) for one in waiting]
+        heapq.heapify(self._by_work)
+        heapq.heapify(self._by_arrival)
 
     def _next(self, now: float) -> SequenceView:
         oldest = self._first(self._by_arrival)
