@@ -81,21 +81,24 @@ def found(world: World, parts: Parts) -> Found | None:
     return Found(world.seed, *first, world, shrunk, again[1] if again else first[1])
 
 
-def told(found: Found, keep: str) -> str:
+def told(found: Found, keep: str, drawn_from: str | None = "") -> str:
     """A broken rule for people: the seed, the shortest trace, how to see it again.
 
     :param keep: the file in which the shrunk world was stored
+    :param drawn_from: the options that chose the policies, without which a seed draws
+        another world; ``None``: the world comes from a file, and no seed is told
     """
     world = found.shrunk
     plain = msgspec.to_builtins(world)
     visits = plain.pop("visits")
+    seeded = f"enginebay simulate --soak{drawn_from} --seed {found.seed} --steps 1"
     lines = [
         f"broken in the world of seed {found.seed}: {found.message}",
         f"the shortest found has {len(visits)} of {len(found.world.visits)} requests:",
         found.shrunk_message,
         f"  world   {plain}",
         *(f"  request {visit}" for visit in visits),
-        f"the whole world:    enginebay simulate --soak --seed {found.seed} --steps 1",
+        *([] if drawn_from is None else [f"the whole world:    {seeded}"]),
         f"the shortest alone: enginebay simulate --replay {keep}",
     ]
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """What ``enginebay simulate --soak`` and ``--replay`` do."""
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -43,8 +44,14 @@ def soak(
         print(summary(soaked, time.monotonic() - began))
         return 0
     Path(keep).write_bytes(stored(soaked.found.shrunk))
-    print(told(soaked.found, keep))
+    print(told(soaked.found, keep, chosen(schedulers, allocators)))
     return 1
+
+
+def chosen(schedulers: Sequence[str], allocators: Sequence[str]) -> str:
+    """The options that name these policies, each with a space before it."""
+    given = (("--schedulers", schedulers), ("--allocators", allocators))
+    return "".join(f" {name} {shlex.quote(','.join(use))}" for name, use in given if use)
 
 
 def summary(soaked: Soaked, seconds: float) -> str:
@@ -66,5 +73,5 @@ def replay(path: str) -> int:
     if broken is None:
         print(f"{path}: every rule holds in this world of {len(world.visits)} requests")
         return 0
-    print(told(broken, path))
+    print(told(broken, path, None))
     return 1

@@ -94,11 +94,15 @@ def test_what_a_soak_finds_can_be_replayed(capsys, tmp_path, monkeypatch):
     keep = tmp_path / "kept.json"
     with monkeypatch.context() as patch:
         patch.setattr(soak_command, "shipped", lambda: parts)
-        assert simulate("--soak", "--steps", 400, "--keep", keep) == 1
+        words = ("--schedulers", "chunked", "--allocators", "paged")
+        assert simulate("--soak", "--steps", 400, "--keep", keep, *words) == 1
         told = capsys.readouterr().out
+        assert f"--soak {' '.join(words)} --seed " in told
         assert ": soak/work-conserving: nothing was planned" in told
         assert f"simulate --replay {keep}" in told
         assert simulate("--replay", keep) == 1
-        assert "soak/work-conserving" in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert "soak/work-conserving" in told
+        assert "--seed" not in told
     assert simulate("--replay", keep) == 0
     assert "every rule holds" in capsys.readouterr().out
