@@ -70,6 +70,8 @@ def contiguous(lengths: Sequence[int], max_length: int) -> Rounding:
 def read_lengths(text: str) -> list[int]:
     """Lengths as ``17,33,65``, or of a file: one a line, JSONL, or CSV with a header.
 
+    A line that begins with ``#`` is a comment.
+
     :raises StackError: not there, or a line without a length; names file and line
     """
     path = Path(text)
@@ -85,24 +87,33 @@ def read_lengths(text: str) -> list[int]:
 
 
 def _from_file(path: Path) -> Iterator[int]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if filled and "," in filled[0][1] and not filled[0][1].lstrip().startswith("{"):
-        for number, row in enumerate(csv.DictReader(lines), 2):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StackError(f"--lengths {str(path)!r} can't be read: {error}") from error
+    filled = [(n, line.strip()) for n, line in enumerate(lines, 1) if _says_something(line)]
+    if filled and "," in filled[0][1] and not filled[0][1].startswith("{"):
+        rows = csv.DictReader([line for _, line in filled])
+        for (number, _), row in zip(filled[1:], rows, strict=False):
             yield _length(row, f"{path}, row {number}")
         return
-    for number, line in filled:
+    for place, (number, line) in enumerate(filled):
         where = f"{path}, line {number}"
-        if line.lstrip().startswith("{"):
+        if line.startswith("{"):
             try:
                 row = json.loads(line)
             except ValueError as error:
                 raise StackError(f"{where}: not JSON ({error})") from error
             yield _length(row, where)
-        elif line.strip().isdecimal():
+        elif line.isdecimal():
             yield int(line)
-        elif number > 1:  # the first line may be a header
-            raise StackError(f"{where}: {line.strip()!r} is not a length")
+        elif place > 0:  # the first line may be a header
+            raise StackError(f"{where}: {line!r} is not a length")
+
+
+def _says_something(line: str) -> bool:
+    """Neither empty nor a comment."""
+    return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
 def _length(row: dict[str, object], where: str) -> int:

@@ -1,6 +1,7 @@
 """``enginebay ledger`` as a user types it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,20 @@ def test_block_sizes(ledger, tmp_path):
     table = ledger("--blocks", "4,16", "--lengths", "17,33,65")[1]
     assert "3 sequences, 115 tokens" in table
     assert "contiguous 65" in table
+
+
+def test_block_sizes_of_a_trace(ledger, tmp_path):
+    """The trace that ships has comments above its JSON lines; those of a CSV are skipped too."""
+    trace = Path(__file__).parents[2] / "examples" / "traces" / "three-tenants.jsonl"
+    status, text, error = ledger("--blocks", "4,16", "--lengths", trace, "--json")
+    assert (status, error) == (0, "")
+    rows = [json.loads(line) for line in trace.read_text().splitlines() if line[0] == "{"]
+    told = json.loads(text)
+    assert told["sequences"] == len(rows)
+    assert told["ways"][0]["tokens"] == sum(r["prompt_tokens"] + r["output_tokens"] for r in rows)
+    path = tmp_path / "lengths.csv"
+    path.write_text("# mine, and only mine\nid,tokens\na,17\n# more\nb,33\nc,many\n")
+    assert "row 6: tokens is not" in ledger("--lengths", path)[2]
 
 
 @pytest.mark.parametrize(
