@@ -1,5 +1,6 @@
 """The soak: random worlds, one after another, until so many steps were taken."""
 
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from .shrink import failure, shrink
 from .soak_run import run_world
 from .soak_world import World, draw
 
+SHOWN: Final = 5
+"""Requests of the shortest trace that are printed; its file has all of them."""
 HELD: Final = "soak/repeatable: the rule held when the same world was run again"
 
 
@@ -82,7 +85,8 @@ def found(world: World, parts: Parts) -> Found | None:
 
 
 def told(found: Found, keep: str, drawn_from: str | None = "") -> str:
-    """A broken rule for people: the seed, the shortest trace, how to see it again.
+    """A broken rule for people: the seed, how to see it again, the shortest trace, and last
+    the rule that is broken in it.
 
     :param keep: the file in which the shrunk world was stored
     :param drawn_from: the options that chose the policies, without which a seed draws
@@ -92,14 +96,16 @@ def told(found: Found, keep: str, drawn_from: str | None = "") -> str:
     plain = msgspec.to_builtins(world)
     visits = plain.pop("visits")
     seeded = f"enginebay simulate --soak{drawn_from} --seed {found.seed} --steps 1"
+    more = len(visits) - SHOWN
     lines = [
         f"broken in the world of seed {found.seed}: {found.message}",
-        f"the shortest found has {len(visits)} of {len(found.world.visits)} requests:",
-        found.shrunk_message,
-        f"  world   {plain}",
-        *(f"  request {visit}" for visit in visits),
         *([] if drawn_from is None else [f"the whole world:    {seeded}"]),
-        f"the shortest alone: enginebay simulate --replay {keep}",
+        f"the shortest alone: enginebay simulate --replay {shlex.quote(keep)}",
+        f"the shortest found has {len(visits)} of {len(found.world.visits)} requests:",
+        f"  world   {plain}",
+        *(f"  request {visit}" for visit in visits[:SHOWN]),
+        *([f"  and {more} more in {keep}"] if more > 0 else []),
+        found.shrunk_message,
     ]
     return "\n".join(lines)
 

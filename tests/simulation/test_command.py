@@ -9,6 +9,8 @@ from enginebay.commands import main
 from enginebay.conformance.mutants.schedulers import SCHEDULER_MUTANTS
 from enginebay.simulation import soak_command
 from enginebay.simulation.parts import Parts
+from enginebay.simulation.soak import Found, told
+from enginebay.simulation.soak_world import draw
 
 ROOT = Path(__file__).parents[2]
 TRACE = "steady:rate=20,seconds=1,prompt=20,output=5,tenants=2"
@@ -106,3 +108,13 @@ def test_what_a_soak_finds_can_be_replayed(capsys, tmp_path, monkeypatch):
         assert "--seed" not in told
     assert simulate("--replay", keep) == 0
     assert "every rule holds" in capsys.readouterr().out
+
+
+def test_a_long_trace_is_told_in_short():
+    """Its first requests, where the others are, and last the rule that was broken."""
+    world = draw(11, Parts(schedulers=["chunked"], allocators=["paged"]))
+    found = Found(11, "soak/queue", "soak/queue: before", world, world, "soak/queue: after")
+    lines = told(found, "kept.json").splitlines()
+    assert sum(line.startswith("  request ") for line in lines) == 5
+    assert lines[-2] == f"  and {len(world.visits) - 5} more in kept.json"
+    assert lines[-1] == "soak/queue: after"
