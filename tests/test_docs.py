@@ -1,6 +1,7 @@
 """The pages name what the code has: hooks, methods, plugins, options, files, commands."""
 
 import ast
+import json
 import re
 import tomllib
 from importlib.util import find_spec
@@ -9,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from enginebay.commands import COMMANDS
+from enginebay.config import load_stack
 from enginebay.conformance.schema import schema
 from enginebay.hookspecs import FAMILIES
+from enginebay.hookspecs.families import SLOTS
+from enginebay.stack import EngineOptions
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -18,6 +22,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
+STACKS = (ROOT / "docs" / "stacks.md").read_text()
 HOOKS = (ROOT / "docs" / "hooks.md").read_text()
 CONTRACT = schema()
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
@@ -88,6 +93,30 @@ def test_every_plugin_is_told_with_its_options(family, name, module):
     assert f"\n| `{name}` | " in text
     for option, default in options(module):
         assert f"\n| `{name}`: `{option}` | `{default}` | " in text
+
+
+def test_every_engine_key_is_told_with_its_default():
+    """As TOML writes it; and no key that is gone."""
+    told = re.findall(r"^\| `engine\.(\w+)` \| `(.+?)` \| \S", STACKS, flags=re.M)
+    options = EngineOptions()
+    fields = EngineOptions.__struct_fields__
+    assert told == [(field, json.dumps(getattr(options, field))) for field in fields]
+
+
+def test_every_slot_is_told_with_what_it_holds():
+    """One, one or none, or a list."""
+    words = {"one": "one", "optional": "one or none", "chain": "a list"}
+    for slot, family in SLOTS.items():
+        assert f"| `{slot}` | {words[family.arity]} |" in STACKS
+
+
+@pytest.mark.parametrize("text", re.findall(r"^```toml\n(.*?)^```", STACKS, flags=re.M | re.S))
+def test_stacks_that_are_shown_load(text, tmp_path):
+    """And where one adds to the door, the parent's members are all still in it."""
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    door = {entry.use for entry in load_stack(str(path)).chain("door")}
+    assert door >= {entry.use for entry in load_stack("cpu").chain("door")}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
