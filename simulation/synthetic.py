@@ -6,13 +6,14 @@ come at once, ``rate * seconds`` of them. The rest is drawn alike for all three.
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, get_type_hints
 
 import msgspec
 
 from enginebay.config import suggestion
 
-from .trace import Call, TraceError
+from .trace import Call, TraceError, read
 
 KINDS: Final = ("poisson", "steady", "burst")
 
@@ -51,6 +52,23 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def is_synthetic(text: str) -> bool:
     """Whether a trace's name says how to make it."""
     return text.partition(":")[0] in KINDS
+
+
+def load(text: str) -> list[Call]:
+    """The calls of a file, or of a made-up trace.
+
+    :raises TraceError: see ``read`` and ``parse``; what is neither is told the kinds
+    """
+    if is_synthetic(text):
+        return make(text)
+    if not Path(text).exists():
+        kind = text.partition(":")[0]
+        known = ", ".join(f"{name}:" for name in KINDS)
+        raise TraceError(
+            f"trace {text!r} can't be read: there is no such file, and {kind!r} is no made-up "
+            f"load{suggestion(kind, KINDS)}; those are {known}"
+        )
+    return read(text)
 
 
 def parse(text: str) -> tuple[str, Parameters]:

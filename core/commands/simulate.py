@@ -123,12 +123,14 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _calls(options: argparse.Namespace) -> list[Call]:
-    from enginebay.simulation.synthetic import is_synthetic, make
-    from enginebay.simulation.trace import read, rescaled
+    from enginebay.simulation.synthetic import load
+    from enginebay.simulation.trace import rescaled
 
-    calls = make(options.trace) if is_synthetic(options.trace) else read(options.trace)
     return rescaled(
-        calls, time=options.scale_time, lengths=options.scale_lengths, limit=options.limit
+        load(options.trace),
+        time=options.scale_time,
+        lengths=options.scale_lengths,
+        limit=options.limit,
     )
 
 

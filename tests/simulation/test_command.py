@@ -62,6 +62,7 @@ def test_the_shipped_trace_runs(capsys):
     ("words", "told"),
     [
         (("--trace", "none.jsonl"), "can't be read"),
+        (("--trace", "poison:rate=12"), "did you mean 'poisson'?); those are poisson:, steady:"),
         (("--trace", "poisson:rat=1"), "did you mean 'rate'"),
         (("--schedulers", "chunkd"), "did you mean 'chunked'"),
         (("--blocks", 0), "num_blocks = 0: must be 1 or more"),
