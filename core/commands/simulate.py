@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
         if options.replay:
             return replay(options.replay)
         chosen = (options.schedulers or "", options.allocators or "")
+        _require_writable(options.keep)
         return soak(options.steps, options.seed, options.keep, *map(_names, chosen))
     return _compare(options)
 
@@ -98,6 +100,8 @@ def _compare(options: argparse.Namespace) -> int:
     from enginebay.simulation.play import play
     from enginebay.simulation.table import table
 
+    for path in filter(None, (options.json, options.html)):
+        _require_writable(path)
     cost = parse_cost(options.cost, options.fit)
     calls = _calls(options)
     objective = Objective(ttft=options.slo_ttft, itl=options.slo_itl)
@@ -173,6 +177,17 @@ def _json(facts: list[str], told: list[Any]) -> str:
     import msgspec
 
     return json.dumps({"facts": facts, "runs": msgspec.to_builtins(told)}, indent=2) + "\n"
+
+
+def _require_writable(path: str) -> None:
+    """Tell before the runs, not after them. :raises EnginebayError: nothing can be written"""
+    file = Path(path)
+    if file.is_dir():
+        raise EnginebayError(f"{path!r} can't be written: it is a folder; name a file")
+    if not file.parent.is_dir():
+        raise EnginebayError(f"{path!r} can't be written: there is no folder {str(file.parent)!r}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise EnginebayError(f"{path!r} can't be written: it is not allowed; name another place")
 
 
 def _write(path: str, text: str) -> None:

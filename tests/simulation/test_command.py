@@ -119,3 +119,13 @@ def test_a_long_trace_is_told_in_short():
     assert sum(line.startswith("  request ") for line in lines) == 5
     assert lines[-2] == f"  and {len(world.visits) - 5} more in kept.json"
     assert lines[-1] == "soak/queue: after"
+
+
+@pytest.mark.parametrize("words", [("--html",), ("--json",), ("--soak", "--keep")])
+def test_what_can_not_be_written_is_told_before_the_runs(capsys, tmp_path, words):
+    """A folder that is not there, or a folder instead of a file; nothing ran."""
+    for path, reason in ((tmp_path / "no" / "x", "there is no folder"), (tmp_path, "is a folder")):
+        assert simulate(*words, path) == 1
+        printed = capsys.readouterr()
+        assert reason in printed.err
+        assert printed.out == ""
