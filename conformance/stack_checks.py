@@ -61,7 +61,7 @@ def logits_agree_with_the_reference_kernels(given: tuple[Stack, int]) -> str:
 def logits_agree_with_transformers(given: tuple[Stack, int]) -> str:
     """Teacher-forced logits, prefill and decode, agree with transformers in float32."""
     if find_spec("transformers") is None:
-        reason = "transformers is not installed; pip install 'enginebay[test]'"
+        reason = "transformers is not installed; pip install transformers"
         raise Skip(reason)
     judged = _Judged(*given)
     model = load_transformers(judged.checkpoint)

@@ -18,7 +18,7 @@ from .hookspecs.sink import SinkContext
 from .hookspecs.source import SourceContext
 from .ledger.process import resident
 from .locate import locate, open_checkpoint
-from .registry import Registry
+from .registry import Registry, parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,8 @@ class Assembler:
             raise StackError(msg)
         for slot, entries in self.stack.slots.items():
             for entry in entries:
-                self.registry.load(SLOTS[slot], entry.use)
+                module = self.registry.load(SLOTS[slot], entry.use)
+                parse_options(entry, module.Options)
         self.before_load, _ = resident()
 
     def lap(self, phase: str) -> None:

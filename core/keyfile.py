@@ -109,7 +109,8 @@ def read_keys(path: Path) -> dict[str, Key]:
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        msg = f"{path}: there is no such file; `enginebay keys add --file {path}` makes it"
+        where = path.absolute()
+        msg = f"{where}: there is no such file; `enginebay keys add --file {where}` makes it"
         raise StackError(msg) from None
     except (OSError, UnicodeDecodeError) as error:
         raise StackError(f"{path} can't be read: {error}") from None

@@ -90,6 +90,8 @@ class ChatFrontend:
             refuse("messages", "are missing; this frontend takes chat messages")
         try:
             rendered = self.render(prompt)
+            if prompt.tools and rendered.text == self.render(_without_tools(prompt)).text:
+                refuse("tools", "are not shown to the model by its chat template; leave them out")
         except RecursionError:
             refuse("messages", "are nested too deeply")
         if rendered.shields:
@@ -150,6 +152,10 @@ def _extra(template_kwargs: Mapping[str, Any]) -> dict[str, Any]:
             refuse(f"chat_template_kwargs.{name}", "can't be set: it is a field of its own")
     extra: dict[str, Any] = copied(template_kwargs)
     return extra
+
+
+def _without_tools(prompt: ChatPrompt) -> ChatPrompt:
+    return msgspec.structs.replace(prompt, tools=None)
 
 
 @hookimpl

@@ -53,7 +53,7 @@ class HubSource:
 
     def _fetch(self, repository: str, revision: str | None) -> Files | str:
         if find_spec("huggingface_hub") is None:
-            return "needs the package huggingface_hub: pip install 'enginebay[hub]'"
+            return "needs the package huggingface_hub: pip install huggingface_hub"
         from huggingface_hub import snapshot_download  # loads an HTTP client, so only here
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 

@@ -35,6 +35,8 @@ def test_without_a_record_it_is_ready_but_not_validated(model):
     assert len(answer.token_ids) == len(answer.logprobs) == 8
     assert not assembly.engine.validated
     assert not assembly.engine.busy
+    counted = [line for line in assembly.engine.watch.render().splitlines() if "_total{" in line]
+    assert {line.rpartition(" ")[2] for line in counted} == {"0.0"}, "the probe is no request"
 
 
 def test_an_equal_answer_validates(model, tmp_path):

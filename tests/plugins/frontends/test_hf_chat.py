@@ -41,6 +41,14 @@ def encode(frontend, *messages, **fields):
     return frontend.encode(ChatPrompt(messages=messages, **fields))
 
 
+def test_tools_that_the_template_does_not_show_are_refused(make_chat):
+    """They would change nothing, and nothing that a caller asks for is dropped in silence."""
+    showing = make_chat(PRINTING + "{{ tools | tojson if tools }}")
+    assert encode(showing, user("A"), tools=(TOOL,)).token_ids
+    with pytest.raises(InvalidRequest, match="tools are not shown to the model"):
+        encode(make_chat(PRINTING), user("A"), tools=(TOOL,))
+
+
 # --- content as parts (case 40) ------------------------------------------------------
 
 
