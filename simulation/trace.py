@@ -73,11 +73,13 @@ def rescaled(
 ) -> list[Call]:
     """The first ``limit`` calls (0: all), their times and lengths multiplied.
 
-    :raises TraceError: a factor is not above 0
+    :raises TraceError: a factor is not above 0, or the limit below
     """
     for name, factor in (("time", time), ("lengths", lengths)):
         if not factor > 0:
             raise TraceError(f"the scale of {name} is {factor}; it must be above 0")
+    if limit < 0:
+        raise TraceError(f"the limit is {limit} calls; 1 or more, or 0 for all of them")
     return [
         msgspec.structs.replace(
             call,

@@ -25,6 +25,16 @@ BOUNDS = {
 }
 """Options that replace a bound of every stack, by their names."""
 
+STEPS = 100_000
+"""Of a soak, where nobody says how many."""
+OF_A_SOAK = {
+    "steps": "a made-up load is as long as --trace poisson:seconds=60 says",
+    "seed": "a made-up load takes it as --trace poisson:seed=4",
+    "keep": "figures are written by --json and --html",
+}
+"""Options that only a soak reads, and where a comparison has the like."""
+OF_BOTH = ("soak", "replay", "schedulers", "allocators")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -51,8 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run them instead of a trace, with --schedulers and --allocators, or all that ship",
     )
-    soak.add_argument("--steps", type=int, default=100_000, help="of all worlds (default: 100000)")
-    soak.add_argument("--seed", type=int, default=0, help="of the first world (default: 0)")
+    soak.add_argument("--steps", type=int, help=f"of all worlds (default: {STEPS})")
+    soak.add_argument("--seed", type=int, help="of the first world (default: 0)")
     soak.add_argument("--replay", metavar="FILE", help="run one stored world")
     soak.add_argument(
         "--keep",
@@ -66,7 +76,6 @@ def _configure_load(parser: argparse.ArgumentParser) -> None:
     load = parser.add_argument_group("the load")
     load.add_argument(
         "--trace",
-        default="poisson",
         help="a .jsonl or .csv file, or poisson:, steady: or burst: with key=value,... "
         "(default: poisson)",
     )
@@ -82,15 +91,45 @@ def run(options: argparse.Namespace) -> int:
     from .terminal import quiet_logs
 
     quiet_logs("error")
-    if options.soak or options.replay:
-        from enginebay.simulation.soak_command import replay, soak
+    _refuse_idle_options(options)
+    if options.replay:
+        from enginebay.simulation.soak_command import replay
 
-        if options.replay:
-            return replay(options.replay)
-        chosen = (options.schedulers or "", options.allocators or "")
-        _require_writable(options.keep)
-        return soak(options.steps, options.seed, options.keep, *map(_names, chosen))
+        return replay(options.replay)
+    if options.soak:
+        return _soak(options)
     return _compare(options)
+
+
+def _refuse_idle_options(options: argparse.Namespace) -> None:
+    """:raises EnginebayError: an option was given that would do nothing; says what would"""
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    plain = vars(parser.parse_args([]))
+    given = [name for name, value in plain.items() if getattr(options, name) != value]
+    flags = {name: option for option, (name, _) in BOUNDS.items()}
+    for name in given:
+        flag = f"--{flags.get(name, name.replace('_', '-'))}"
+        if options.replay and name not in ("soak", "replay"):
+            raise EnginebayError(f"{flag} does nothing with --replay: the stored world has it all")
+        if options.soak and name not in (*OF_BOTH, *OF_A_SOAK):
+            raise EnginebayError(
+                f"{flag} does nothing with --soak, which draws its own worlds; a soak takes "
+                "--steps, --seed, --keep, --schedulers and --allocators"
+            )
+        if not options.soak and not options.replay and name in OF_A_SOAK:
+            raise EnginebayError(f"{flag} does nothing without --soak; {OF_A_SOAK[name]}")
+
+
+def _soak(options: argparse.Namespace) -> int:
+    from enginebay.simulation.soak_command import soak
+
+    steps = STEPS if options.steps is None else options.steps
+    if steps < 1:
+        raise EnginebayError(f"--steps {steps}: a soak takes 1 step or more")
+    _require_writable(options.keep)
+    chosen = map(_names, (options.schedulers, options.allocators))
+    return soak(steps, options.seed or 0, options.keep, *chosen)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -110,7 +149,7 @@ def _compare(options: argparse.Namespace) -> int:
     answers = sum(c.n * c.output_tokens for c in calls)
     asked = f"{len(calls)} requests in {seconds:.1f} s, {tokens} prompt and {answers} output tokens"
     facts = [
-        f"trace   {options.trace}: {asked}",
+        f"trace   {options.trace or 'poisson'}: {asked}",
         f"cost    {cost}",
         f"good    TTFT up to {objective.ttft:g} s, mean ITL up to {objective.itl:g} s",
         *(f"limits  {text}" for text in dict.fromkeys(_told(c) for c in candidates)),
@@ -131,7 +170,7 @@ def _calls(options: argparse.Namespace) -> list[Call]:
     from enginebay.simulation.trace import rescaled
 
     return rescaled(
-        load(options.trace),
+        load(options.trace or "poisson"),
         time=options.scale_time,
         lengths=options.scale_lengths,
         limit=options.limit,

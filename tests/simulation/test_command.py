@@ -68,6 +68,13 @@ def test_the_shipped_trace_runs(capsys):
         (("--blocks", 0), "num_blocks = 0: must be 1 or more"),
         (("--cost", "step"), "not a number"),
         (("--replay", "none.json"), "can't be read"),
+        (("--replay", "none.json", "--seed", 4), "--seed does nothing with --replay"),
+        (("--seed", 4), "--seed does nothing without --soak; a made-up load takes it as --trace"),
+        (("--steps", 9), "--steps does nothing without --soak"),
+        (("--soak", "--trace", "poisson"), "--trace does nothing with --soak"),
+        (("--soak", "--blocks", 9), "--blocks does nothing with --soak"),
+        (("--soak", "--steps", 0), "--steps 0: a soak takes 1 step or more"),
+        (("--limit", -3), "the limit is -3 calls"),
     ],
 )
 def test_mistakes_are_told_in_one_line(capsys, words, told):
