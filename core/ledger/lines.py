@@ -9,6 +9,9 @@ NAMES: Final = ("weights", "kv", "swap", "runtime", "communication", "host", "re
 _HOST: Final = ("swap", "host")
 """Lines that lie in the host's memory, whatever the device."""
 
+NOT_ASKED: Final = "not asked"
+"""Begins the note of a planned line that has no figure because nothing was given for it."""
+
 
 class Part(Frozen, frozen=True, kw_only=True):
     """A share of a line: tensors of one kind, or one figure of its sum."""
@@ -35,6 +38,11 @@ class Line(Frozen, frozen=True, kw_only=True):
     """In use: for the pool its used blocks, for the runtime the peak of a step."""
     note: str = ""
     parts: tuple[Part, ...] = ()
+
+    @property
+    def asked(self) -> bool:
+        """Whether ``planned`` is a figure."""
+        return not self.note.startswith(NOT_ASKED)
 
 
 class Plan(Frozen, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import CapacityError, EnginebayError, StackError
 from ..flow import Frozen
-from .lines import Line, Part, Plan
+from .lines import NOT_ASKED, Line, Part, Plan
 from .process import resident
 
 if TYPE_CHECKING:
@@ -59,13 +59,18 @@ def plan_numbers(model: Numbers, asked: Asked) -> Plan:
     weights = Line(
         name="weights",
         planned=model.parameters * size,
-        note=f"{model.parameters:,} parameters, {model.dtype}",
+        note=_missing(parameters=model.parameters)
+        or f"{model.parameters:,} parameters, {model.dtype}",
     )
     blocks = asked.requests * -(-asked.tokens // model.block_size)
     block_bytes = token_bytes * model.block_size
+    shape = {"layers": model.layers, "kv_heads": model.kv_heads, "head_dim": model.head_dim}
+    missing = _missing(**shape, tokens=asked.tokens, requests=asked.requests)
+    kv = Line(name="kv", note=missing) if missing else _kv(blocks, block_bytes, asked)
+    swap = Line(name="swap", note=f"{NOT_ASKED}: a stack has it")
     runtime = Line(name="runtime", planned=asked.runtime or 0, note=_given(asked))
     return Plan(
-        lines=_lines(weights, _kv(blocks, block_bytes, asked), Line(name="swap"), runtime, asked),
+        lines=_lines(weights, kv, swap, runtime, asked),
         token_bytes=token_bytes,
         block_size=model.block_size,
         block_bytes=block_bytes,
@@ -98,7 +103,7 @@ def plan_stack(context: ExecutorContext, asked: Asked = Asked()) -> Plan:  # noq
     return Plan(
         lines=_lines(
             weights,
-            _kv(blocks, block_bytes, asked),
+            _kv(blocks, block_bytes, asked, _too_long(context, asked)),
             swap,
             _runtime(context, asked),
             asked,
@@ -182,13 +187,26 @@ def _kv_shape(context: ExecutorContext) -> tuple[KVSpec, int]:
     return spec, attention.bytes_per_block
 
 
-def _kv(blocks: int, block_bytes: int, asked: Asked) -> Line:
-    each = f"{asked.requests} requests of {asked.tokens:,} tokens"
-    return Line(
-        name="kv",
-        planned=blocks * block_bytes,
-        note=f"{blocks:,} blocks" + (f", {each}" if asked.requests and asked.tokens else ""),
-    )
+def _kv(blocks: int, block_bytes: int, asked: Asked, warning: str = "") -> Line:
+    asks = asked.requests and asked.tokens
+    each = f"{asked.requests} requests of {asked.tokens:,} tokens" if asks else ""
+    note = ", ".join(filter(None, (f"{blocks:,} blocks", each, warning)))
+    return Line(name="kv", planned=blocks * block_bytes, note=note)
+
+
+def _too_long(context: ExecutorContext, asked: Asked) -> str:
+    """What to say of a request that the engine will refuse for its length."""
+    longest, positions = context.limits.max_model_len, context.spec.max_positions
+    if asked.tokens <= min(longest, positions):
+        return ""
+    whose = "the model's" if longest >= positions else "engine.max_model_len ="
+    return f"{asked.tokens:,} tokens are longer than {whose} {min(longest, positions):,}"
+
+
+def _missing(**given: int) -> str:
+    """The note of a line for which numbers are missing; empty: it has them all."""
+    names = [f"--{name.replace('_', '-')}" for name, value in given.items() if not value]
+    return f"{NOT_ASKED}: give {', '.join(names)}" if names else ""
 
 
 def _opened(context: ExecutorContext) -> Line:
@@ -203,7 +221,7 @@ def _lines(
     swap: Line,
     runtime: Line,
     asked: Asked,
-    host: Line = Line(name="host"),  # noqa: B008 (frozen)
+    host: Line = Line(name="host", note=f"{NOT_ASKED}: a stack has it"),  # noqa: B008 (frozen)
 ) -> tuple[Line, ...]:
     return (
         weights,
@@ -217,7 +235,7 @@ def _lines(
 
 
 def _given(asked: Asked) -> str:
-    return "as given" if asked.runtime is not None else "not given"
+    return "as given" if asked.runtime is not None else f"{NOT_ASKED}: give --runtime"
 
 
 def _check(model: Numbers, asked: Asked) -> None:

@@ -24,7 +24,8 @@ def plan_table(plan: Plan) -> str:
     """Lines, their sum, what is left, and the figures of one request."""
     rows = []
     for line in plan.lines:
-        rows.append((line.name, size(line.planned), line.note))
+        planned = size(line.planned) if line.asked else "-"
+        rows.append((line.name, planned, line.note))
         rows += [("  " + part.name, size(part.num_bytes), _told(part)) for part in line.parts]
     total = f" of {size(plan.device_memory)}" if plan.device_memory else ""
     rows.append(("total", size(plan.total), total.strip()))

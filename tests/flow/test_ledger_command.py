@@ -75,6 +75,29 @@ def test_another_dtype_is_planned_though_no_kernel_runs_it_here(ledger, tiny):
     assert half["token_bytes"] * 2 == full["token_bytes"]
 
 
+def test_lines_without_numbers_are_not_asked(ledger):
+    """No figure, and which option gives one; the others stand."""
+    lines = {line.split()[0]: line for line in ledger("--parameters", "7e9")[1].splitlines()}
+    wanted = "not asked: give --layers, --kv-heads, --head-dim, --tokens, --requests"
+    assert lines["kv"].endswith(f"-  {wanted}")
+    assert "13.04 GiB" in lines["weights"]
+    assert lines["runtime"].endswith("-  not asked: give --runtime")
+    assert "not asked" not in ledger(*WORKED)[1].partition("swap")[0]
+
+
+def test_a_request_longer_than_the_model_is_told(ledger, tiny):
+    """Beside the plan of its KV; by the stack's own bound where that is lower."""
+    most = json.loads((Path(tiny) / "config.json").read_text())["max_position_embeddings"]
+    for tokens, words, told in (
+        (most, (), ""),
+        (most + 1, (), f"{most + 1:,} tokens are longer than the model's {most:,}"),
+        (17, ("--set", "engine.max_model_len=16"), "longer than engine.max_model_len = 16"),
+    ):
+        table = ledger("--model", tiny, "--tokens", tokens, "--requests", 1, *words)[1]
+        assert told in table
+        assert ("longer than" in table) == bool(told)
+
+
 def test_block_sizes(ledger, tmp_path):
     """The worked example, from the command line and from a file."""
     path = tmp_path / "lengths.txt"
