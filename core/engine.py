@@ -139,8 +139,8 @@ class Engine:
                     self._wake.wait(self.roster.pause())
                     self._wake.clear()
         except BaseException as error:  # a panic in a Rust library is no Exception
-            log.exception("engine failed")
             self.fail(told(error))
+            log.exception("engine failed")
         finally:
             self.executor.close()
             self.watch.close(self)

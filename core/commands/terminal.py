@@ -3,7 +3,8 @@
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TextIO, cast
 
 import structlog
 from rich.console import Console
@@ -25,8 +26,23 @@ def quiet_logs(level: str = "warning") -> None:
             if sys.stderr.isatty()
             else structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", StandardError())),
     )
+
+
+class StandardError:
+    """Standard error as it is at each line. A line that can't be written, to a pipe that
+    was closed for instance, is lost: a log must never end what it tells of."""
+
+    def write(self, text: str) -> None:
+        """Write what can be written."""
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """Flush what can be flushed."""
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 @contextmanager
