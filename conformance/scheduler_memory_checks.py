@@ -73,12 +73,12 @@ def strangers_need_not_wait_for_a_prefix(make: MakeScheduler) -> None:
     harness.finish()
     require_all_well(harness, clause)
     begun = harness.answers.of["stranger"].first_token_at or 0.0
-    ended = harness.answers.of["shares-0"].ended_at or 0.0
+    waited = harness.answers.of["shares-1"].first_token_at or 0.0
     told = (
-        f"a stranger began at {begun:.3f} s, when a prefix that it does not share was there; "
-        "after a denial for `prefix`, try the next"
+        f"a stranger began at {begun:.3f} s, not before those who waited for a prefix that it "
+        f"does not share, at {waited:.3f} s; after a denial for `prefix`, try the next"
     )
-    require(begun < ended, clause, told)
+    require(begun < waited, clause, told)
 
 
 def _require_swap_well(harness: Harness, happenings: tuple[Happening, ...] | list[Arrival]) -> None:

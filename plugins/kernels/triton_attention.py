@@ -150,7 +150,7 @@ class TritonAttention:
             BLOCK_M=self.block_m,
             BLOCK_N=self.options.block_n,
             SPLITS=splits,
-            num_warps=4,
+            num_warps=4 if dims <= 64 else 8,  # a thread's share of a tile stays in registers
             num_stages=2,
         )
         if splits > 1:

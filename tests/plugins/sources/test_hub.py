@@ -94,10 +94,10 @@ def test_repository_without_matching_files(source, tmp_path, monkeypatch):
     assert "no files that match" in source.resolve("acme/tiny")
 
 
-def test_missing_package_names_the_extra(source, monkeypatch):
+def test_missing_package_is_named_with_its_fix(source, monkeypatch):
     """The extra is optional."""
     monkeypatch.setattr(plugin, "find_spec", lambda name: None)
-    assert "enginebay[hub]" in source.resolve("acme/tiny")
+    assert "pip install huggingface_hub" in source.resolve("acme/tiny")
 
 
 @pytest.mark.parametrize("reference", ["tiny", "a/b/c", "pypi:x", "/abs/path", "a b/c"])
