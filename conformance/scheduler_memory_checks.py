@@ -73,7 +73,8 @@ def strangers_need_not_wait_for_a_prefix(make: MakeScheduler) -> None:
     harness.finish()
     require_all_well(harness, clause)
     begun = harness.answers.of["stranger"].first_token_at or 0.0
-    waited = harness.answers.of["shares-1"].first_token_at or 0.0
+    sharing = [harness.answers.of[f"shares-{number}"].first_token_at for number in range(4)]
+    waited = sorted(moment or 0.0 for moment in sharing)[1]  # the first computes for the others
     told = (
         f"a stranger began at {begun:.3f} s, not before those who waited for a prefix that it "
         f"does not share, at {waited:.3f} s; after a denial for `prefix`, try the next"
