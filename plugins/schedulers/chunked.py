@@ -15,12 +15,11 @@ from enginebay.hookspecs.scheduler import (
     How,
     Scheduler,
     SchedulerContext,
-    SequenceView,
     StepBuilder,
 )
 
 from .moves import advance, start
-from .queue import WaitingQueue
+from .queue import Queued, WaitingQueue
 
 CONTRACT = (1, 0)
 
@@ -34,7 +33,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of the cached positions of a sequence that gives way."""
 
 
-class Chunked:
+class Chunked(Queued):
     """First come, first served; prompts ride along with decodes in pieces."""
 
     def __init__(self, options: Options, limits: Limits) -> None:
@@ -42,27 +41,11 @@ class Chunked:
         self._limits = limits
         self._queue = WaitingQueue()
 
-    def add(self, sequence: SequenceView) -> None:
-        """Queue by arrival, so that a preempted sequence comes back in front."""
-        self._queue.add(sequence)
-
     def plan(self, build: StepBuilder) -> None:
         """Run what runs, then start what fits, unless memory is short."""
         chunk = self._options.max_chunk
         if not advance(build, build.running, chunk, self._options.preemption):
             start(build, self._queue, self._limits, chunk)
-
-    def remove(self, sequence_id: int) -> None:
-        """Forget a sequence."""
-        self._queue.remove(sequence_id)
-
-    def num_waiting(self) -> int:
-        """Sequences not started."""
-        return len(self._queue)
-
-    def check_integrity(self) -> None:
-        """Every waiting sequence stands in the queue."""
-        self._queue.check_integrity()
 
 
 @hookimpl

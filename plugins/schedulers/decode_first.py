@@ -13,12 +13,11 @@ from enginebay.hookspecs.scheduler import (
     How,
     Scheduler,
     SchedulerContext,
-    SequenceView,
     StepBuilder,
 )
 
 from .moves import advance, in_prompt, start
-from .queue import WaitingQueue
+from .queue import Queued, WaitingQueue
 
 CONTRACT = (1, 0)
 
@@ -30,7 +29,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of the cached positions of a sequence that gives way."""
 
 
-class DecodeFirst:
+class DecodeFirst(Queued):
     """Decodes, then unfinished prompts, then new ones; the last of these gives way."""
 
     def __init__(self, options: Options, limits: Limits) -> None:
@@ -38,27 +37,11 @@ class DecodeFirst:
         self._limits = limits
         self._queue = WaitingQueue()
 
-    def add(self, sequence: SequenceView) -> None:
-        """Queue by arrival."""
-        self._queue.add(sequence)
-
     def plan(self, build: StepBuilder) -> None:
         """A stable sort keeps the oldest start first on either side."""
         order = sorted(build.running, key=in_prompt)
         if not advance(build, order, how=self._options.preemption):
             start(build, self._queue, self._limits)
-
-    def remove(self, sequence_id: int) -> None:
-        """Forget a sequence."""
-        self._queue.remove(sequence_id)
-
-    def num_waiting(self) -> int:
-        """Sequences not started."""
-        return len(self._queue)
-
-    def check_integrity(self) -> None:
-        """Every waiting sequence stands in the queue."""
-        self._queue.check_integrity()
 
 
 @hookimpl

@@ -14,12 +14,11 @@ from enginebay.hookspecs.scheduler import (
     How,
     Scheduler,
     SchedulerContext,
-    SequenceView,
     StepBuilder,
 )
 
 from .moves import advance, start
-from .queue import WaitingQueue, by_arrival
+from .queue import Queued, WaitingQueue, by_arrival
 
 CONTRACT = (1, 0)
 
@@ -31,7 +30,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of the cached positions of a sequence that gives way."""
 
 
-class Fcfs:
+class Fcfs(Queued):
     """Strictly by arrival, prompts and decodes alike; the youngest gives way."""
 
     def __init__(self, options: Options, limits: Limits) -> None:
@@ -39,27 +38,11 @@ class Fcfs:
         self._limits = limits
         self._queue = WaitingQueue()
 
-    def add(self, sequence: SequenceView) -> None:
-        """Queue by arrival."""
-        self._queue.add(sequence)
-
     def plan(self, build: StepBuilder) -> None:
         """Run what runs by arrival, then start whole prompts, unless memory is short."""
         running = sorted(build.running, key=by_arrival)
         if not advance(build, running, how=self._options.preemption):
             start(build, self._queue, self._limits, whole=True)
-
-    def remove(self, sequence_id: int) -> None:
-        """Forget a sequence."""
-        self._queue.remove(sequence_id)
-
-    def num_waiting(self) -> int:
-        """Sequences not started."""
-        return len(self._queue)
-
-    def check_integrity(self) -> None:
-        """Every waiting sequence stands in the queue."""
-        self._queue.check_integrity()
 
 
 @hookimpl

@@ -15,12 +15,11 @@ from enginebay.hookspecs.scheduler import (
     How,
     Scheduler,
     SchedulerContext,
-    SequenceView,
     StepBuilder,
 )
 
 from .moves import advance, in_prompt, start
-from .queue import WaitingQueue
+from .queue import Queued, WaitingQueue
 
 CONTRACT = (1, 0)
 
@@ -34,7 +33,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of the cached positions of a sequence that gives way."""
 
 
-class PrefillFirst:
+class PrefillFirst(Queued):
     """Unfinished prompts, then new ones; decodes in the steps that have none."""
 
     def __init__(self, options: Options, limits: Limits) -> None:
@@ -43,10 +42,6 @@ class PrefillFirst:
         self._queue = WaitingQueue()
         self._prompt_steps = 0
         """Steps of prompts since the last one of decodes."""
-
-    def add(self, sequence: SequenceView) -> None:
-        """Queue by arrival."""
-        self._queue.add(sequence)
 
     def plan(self, build: StepBuilder) -> None:
         """A step of prompts, unless there are none or it is the others' turn."""
@@ -61,18 +56,6 @@ class PrefillFirst:
             return
         self._prompt_steps = 0
         advance(build, decodes, how=how, victims=running)
-
-    def remove(self, sequence_id: int) -> None:
-        """Forget a sequence."""
-        self._queue.remove(sequence_id)
-
-    def num_waiting(self) -> int:
-        """Sequences not started."""
-        return len(self._queue)
-
-    def check_integrity(self) -> None:
-        """Every waiting sequence stands in the queue."""
-        self._queue.check_integrity()
 
 
 @hookimpl

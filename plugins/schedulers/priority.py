@@ -25,7 +25,7 @@ from enginebay.hookspecs.scheduler import (
     StepBuilder,
 )
 
-from .queue import WaitingQueue
+from .queue import Queued, WaitingQueue
 from .turns import RankedLine, Turns
 
 CONTRACT = (1, 0)
@@ -44,7 +44,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of the cached positions of a sequence that gives way."""
 
 
-class Priority:
+class Priority(Queued):
     """Better classes first, by arrival within a class, and aging between them."""
 
     def __init__(self, options: Options, limits: Limits) -> None:
@@ -65,10 +65,6 @@ class Priority:
     def granted(self, sequence: SequenceView, grant: Grant, *, started: bool) -> None:
         """It keeps no accounts."""
 
-    def add(self, sequence: SequenceView) -> None:
-        """Queue by rank; a preempted sequence comes back to its old place."""
-        self._queue.add(sequence)
-
     def plan(self, build: StepBuilder) -> None:
         """Run and start in the order of rank."""
         Turns(
@@ -81,18 +77,6 @@ class Priority:
             how=self._options.preemption,
             reason="priority",
         ).play()
-
-    def remove(self, sequence_id: int) -> None:
-        """Forget a sequence."""
-        self._queue.remove(sequence_id)
-
-    def num_waiting(self) -> int:
-        """Sequences not started."""
-        return len(self._queue)
-
-    def check_integrity(self) -> None:
-        """Every waiting sequence stands in the queue."""
-        self._queue.check_integrity()
 
 
 @hookimpl

@@ -65,3 +65,25 @@ class WaitingQueue:
     def _stands(self, entry: tuple[Any, int, int]) -> bool:
         waiting = self._waiting.get(entry[2])
         return waiting is not None and waiting[0] == entry[1]
+
+
+class Queued:
+    """The part of a policy that one waiting queue answers for."""
+
+    _queue: WaitingQueue
+
+    def add(self, sequence: SequenceView) -> None:
+        """Queue a sequence by the policy's key; a preempted one has its old place again."""
+        self._queue.add(sequence)
+
+    def remove(self, sequence_id: int) -> None:
+        """Forget a sequence."""
+        self._queue.remove(sequence_id)
+
+    def num_waiting(self) -> int:
+        """Sequences not started."""
+        return len(self._queue)
+
+    def check_integrity(self) -> None:
+        """Every waiting sequence stands in the queue."""
+        self._queue.check_integrity()
