@@ -1,11 +1,15 @@
 """The kernel table: op signature -> chosen kernel, and why the others declined."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from .errors import PluginError
-from .hookspecs.kernel import Kernels, Offer, OpSignature
+from .hookspecs.kernel import FUSED, Kernels, Offer, OpSignature
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,17 @@ class KernelTable:
 
         :raises PluginError: no kernel of the stack takes it; lists every reason
         """
+        return self.choose(signature).offer.call
+
+    def choose(self, signature: OpSignature) -> Choice:
+        """The offer for an op, and why those asked before it declined.
+
+        :raises PluginError: no kernel of the stack takes it; lists every reason
+        """
         choice = self.choices.get(signature)
         if choice is None:
             choice = self.choices[signature] = self._choose(signature)
-        return choice.offer.call
+        return choice
 
     @property
     def row_invariant(self) -> bool:
@@ -48,12 +59,41 @@ class KernelTable:
             for offer in kernels.offers():
                 if offer.op != signature.op:
                     continue
-                reason = offer.supports(signature)
-                if reason is None and self.require_row_invariant and not offer.row_invariant:
-                    reason = "is not row-invariant, which this stack requires"
+                reason = self._against(offer, signature)
                 if reason is None:
                     return Choice(signature, plugin, offer, tuple(declined))
                 declined.append((f"{plugin}/{offer.name}", reason))
+        if signature.op in FUSED:
+            return self._join(signature, declined)
         told = "; ".join(f"{name} {reason}" for name, reason in declined) or "nobody offers it"
-        msg = f"no kernel for {signature.op!r} {dict(signature.sizes)}: {told}"
+        msg = f"no kernel for {told_op(signature)} {dict(signature.sizes)}: {told}"
         raise PluginError(msg)
+
+    def _against(self, offer: Offer, signature: OpSignature) -> str | None:
+        """Why not this offer."""
+        reason = offer.supports(signature)
+        if reason is None and self.require_row_invariant and not offer.row_invariant:
+            return "is not row-invariant, which this stack requires"
+        if reason is None and offer.prove is not None:
+            return offer.prove(signature)
+        return reason
+
+    def _join(self, signature: OpSignature, declined: list[tuple[str, str]]) -> Choice:
+        """The two parts of a fused op, one after the other."""
+        first, last = (
+            self.choose(msgspec.structs.replace(signature, op=op, scheme=scheme))
+            for op, scheme in zip(FUSED[signature.op], ("", signature.scheme), strict=True)
+        )
+        run, then = first.offer.call, last.offer.call
+        offer = Offer(
+            op=signature.op,
+            name=f"{first.offer.name} + {last.plugin}/{last.offer.name}",
+            call=lambda *given: then(run(*given[:-1]), given[-1]),
+            row_invariant=first.offer.row_invariant and last.offer.row_invariant,
+        )
+        return Choice(signature, first.plugin, offer, tuple(declined))
+
+
+def told_op(signature: OpSignature) -> str:
+    """The op's name, and its scheme where it has one."""
+    return f"{signature.op!r}" + (f" of scheme {signature.scheme!r}" if signature.scheme else "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .dispatch import KernelTable
 from .hookspecs.executor import ExecutorContext
 from .hookspecs.kernel import KernelContext
-from .hookspecs.quant import QuantContext
+from .hookspecs.quant import Preparing, QuantContext
 from .hookspecs.sampler import SamplerContext
 from .sampling import Chain
 from .threads import configure_threads
@@ -40,6 +40,11 @@ def prepare(build: Assembler) -> Preparation:
     files, checkpoint = build.checkpoint()
     family, spec = build.model(checkpoint)
     build.lap("open")
+    quantizer = build.one("quant", QuantContext(dtype=options.dtype, device=options.device))
+    if isinstance(quantizer, Preparing):
+        checkpoint = quantizer.prepare(spec, family, checkpoint)
+        family, spec = build.model(checkpoint)
+        build.lap("quantize")
     kernels = build.chain(
         "kernels", lambda entry: KernelContext(device=options.device, threads=threads)
     )
@@ -49,7 +54,7 @@ def prepare(build: Assembler) -> Preparation:
         family=family,
         checkpoint=checkpoint,
         table=KernelTable(kernels, require_row_invariant=options.require_row_invariant),
-        quantizer=build.one("quant", QuantContext(dtype=options.dtype, device=options.device)),
+        quantizer=quantizer,
         chain=Chain(build.chain("samplers", lambda entry: sampler), spec.vocab_size),
         limits=build.limits(spec),
         kv_bytes=options.kv_bytes(),

@@ -9,11 +9,12 @@ import torch
 from .dispatch import KernelTable
 from .errors import ModelError
 from .hookspecs.executor import Holding
-from .hookspecs.format import Checkpoint
+from .hookspecs.format import Checkpoint, Quantized
 from .hookspecs.kernel import KVSpec, OpSignature
 from .hookspecs.model import Decoder, ModelFamily, ModelSpec, Role, Weight, check_weights
-from .hookspecs.quant import PackedLinear, Quantizer
+from .hookspecs.quant import KeepsStored, PackedLinear, Quantizer
 from .ledger.storages import storage_key
+from .stored import rehearsed, stacked
 
 log = structlog.get_logger("enginebay.weights")
 
@@ -44,6 +45,7 @@ class CheckpointBuilder:
         self.quantizer = quantizer
         self.table = table
         self.dtype: torch.dtype = getattr(torch, dtype)
+        self._dtype_name = dtype
         self.device = torch.device(device)
         self.tensors: dict[str, torch.Tensor] = {}
         self.holdings: dict[str, Holding] = {}
@@ -63,19 +65,28 @@ class CheckpointBuilder:
         return tensor
 
     def linear(self, name: str, parts: tuple[str, ...], role: Role = "linear") -> PackedLinear:
-        """Weights ``parts`` stacked by rows, packed by the quantization plugin.
+        """Weights ``parts`` stacked by rows, packed by the quantization plugin and laid out
+        by the kernel that will multiply with them.
 
         A single part that ``tensor`` gave out before (tied embeddings) is handed to
-        the quantizer as it is, so an unquantized head shares its memory.
+        the quantizer as it is, so an unquantized head shares its memory. Parts that the
+        checkpoint stores as codes of one form are offered to the quantizer as they are.
         """
-        shared = self.tensors.get(parts[0]) if len(parts) == 1 else None
-        weight = self._stack(parts) if shared is None else shared
         biases = [part.removesuffix(".weight") + ".bias" for part in parts]
         bias = self._stack(tuple(biases)) if biases[0] in self.shapes else None
-        packed = self.quantizer.pack(name, role, weight, bias)
+        packed = self._keep_stored(name, parts, role, bias)
+        if packed is None:
+            shared = self.tensors.get(parts[0]) if len(parts) == 1 else None
+            weight = self._stack(parts) if shared is None else shared
+            packed = self.quantizer.pack(name, role, weight, bias)
+        lay_out = self.table.choose(packed.signature(role, self._dtype_name)).offer.pack
+        if lay_out is not None:
+            packed = lay_out(packed)
         for key, tensor in packed.tensors.items():
             kind = role if key == "weight" else "metadata"
             self._hold(f"{name}.{key}", tensor, kind, packed.scheme)
+        if packed.input_scale is not None:
+            self._hold(f"{name}.input_scale", packed.input_scale, "metadata", packed.scheme)
         if packed.bias is not None:
             self._hold(f"{name}.bias", packed.bias, "bias")
         return packed
@@ -101,6 +112,22 @@ class CheckpointBuilder:
             joined[start : start + part.shape[0]].copy_(part)
             start += part.shape[0]
         return joined
+
+    def _keep_stored(
+        self, name: str, parts: tuple[str, ...], role: Role, bias: torch.Tensor | None
+    ) -> PackedLinear | None:
+        """The layer with the checkpoint's own codes, when both sides can do that."""
+        checkpoint, quantizer = self.checkpoint, self.quantizer
+        if not isinstance(checkpoint, Quantized) or not isinstance(quantizer, KeepsStored):
+            return None
+        form = checkpoint.form(parts[0])
+        if form is None or any(checkpoint.form(part) != form for part in parts[1:]):
+            return None
+        if self.device.type == "meta":
+            stored = rehearsed(form, [self.shapes[part] for part in parts])
+        else:
+            stored = stacked([checkpoint.stored(part) for part in parts])
+        return quantizer.pack_stored(name, role, stored, bias)
 
     def _hold(self, name: str, tensor: torch.Tensor, role: str, scheme: str = "") -> None:
         """Record a tensor, unless it shares a recorded storage."""
@@ -179,16 +206,18 @@ def kv_spec(spec: ModelSpec, *, block_size: int, max_model_len: int, dtype: str)
 
 def attention_signature(kv: KVSpec) -> OpSignature:
     """The op that the kernel table resolves to a builder of ``Attention``."""
+    features = {"sliding_window": kv.sliding_window, "soft_cap": kv.soft_cap}
     return OpSignature(
         op="attention",
         dtype=kv.dtype,
+        scheme=kv.cache_dtype,
         sizes=(
             ("heads", kv.num_heads),
             ("kv_heads", kv.num_kv_heads),
             ("head_dim", kv.head_dim),
             ("block_size", kv.block_size),
         ),
-        features=() if kv.sliding_window is None else ("sliding_window",),
+        features=tuple(name for name, value in features.items() if value is not None),
     )
 
 

@@ -3,14 +3,25 @@
 The ops, with T rows (tokens) of one step, H hidden, V vocabulary, I intermediate,
 D head_dim, Hq query heads, Hk KV heads. Tensors are contiguous unless said.
 
-====================  =============================================================
-``embedding``         (ids int64 [T], weight [V, H]) -> [T, H]
-``rms_norm``          (x [R, N], weight [N], eps) -> [R, N]; mean of squares in float32
-``linear``            (x [T, K], packed: PackedLinear) -> [T, N]; bias included
-``logits``            as ``linear``, output float32
-``silu_and_mul``      (gate_up [T, 2 I]) -> [T, I]: silu(first half) * second half
-``attention``         (spec: KVSpec) -> Attention, which owns the KV store's layout
-====================  =============================================================
+=========================  ========================================================
+``embedding``              (ids int64 [T], weight [V, H]) -> [T, H]
+``rms_norm``               (x [R, N], weight [N], eps) -> [R, N]; mean of squares in
+                           float32
+``silu_and_mul``           (gate_up [T, 2 I]) -> [T, I]: silu(first half) * second half
+``quantize``               (x [T, K], scale) -> QuantizedRows
+``rms_norm_quantize``      (x [T, K], weight [K], eps, scale) -> QuantizedRows
+``silu_and_mul_quantize``  (gate_up [T, 2 I], scale) -> QuantizedRows
+``linear``                 (x, packed: PackedLinear, residual=None) -> [T, N]; x is [T, K],
+                           or QuantizedRows when ``packed.inputs`` is ``int8``. Bias
+                           included; a ``residual`` [T, N] is added to in place and
+                           returned
+``logits``                 (x, packed) -> float32 [T, N]; as ``linear``
+``attention``              (spec: KVSpec) -> Attention, which owns the KV store's layout
+=========================  ========================================================
+
+``scale`` is ``None`` (each row its own, greatest magnitude / 127) or a float32 tensor of
+one element that every row has; values are rounded half to even and clamped to -127 .. 127.
+The two fused ops need not be offered: the table then joins their parts, and says so.
 
 An op is *row-invariant* when a row's result has the same bits whatever other rows
 stand beside it, wherever it stands and however the rows are split over steps.
@@ -18,7 +29,7 @@ stand beside it, wherever it stands and however the rows are split over steps.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from ..flow import BlockOp, Frozen, TokenIds
 from .markers import hookspec
@@ -28,6 +39,23 @@ if TYPE_CHECKING:
     import torch
 
     from ..batch import Batch
+    from .quant import PackedLinear
+
+FUSED: Final = {
+    "rms_norm_quantize": ("rms_norm", "quantize"),
+    "silu_and_mul_quantize": ("silu_and_mul", "quantize"),
+}
+"""Fused ops and the two ops that do the same one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedRows:
+    """Activations in int8: row t stands for ``values[t] * scales[t]``."""
+
+    values: "torch.Tensor"
+    """int8 [T, K], contiguous, each in -127 .. 127"""
+    scales: "torch.Tensor"
+    """float32 [T]; 1 for a row of zeros"""
 
 
 class KVSpec(Frozen, frozen=True, kw_only=True):
@@ -44,6 +72,12 @@ class KVSpec(Frozen, frozen=True, kw_only=True):
     scale: float = 1.0
     """Multiplies q . k before the softmax."""
     sliding_window: int | None = None
+    soft_cap: float | None = None
+    """Scores become soft_cap * tanh(score / soft_cap) before the softmax (Gemma 2;
+    arXiv 2408.00118)."""
+    cache_dtype: str = ""
+    """How keys and values are kept: empty for ``dtype``, or ``int8`` with a float32 scale
+    a token and KV head."""
 
 
 class OpSignature(Frozen, frozen=True, kw_only=True):
@@ -52,11 +86,13 @@ class OpSignature(Frozen, frozen=True, kw_only=True):
     op: str
     dtype: str = "float32"
     scheme: str = ""
-    """For ``linear`` and ``logits``: the weight scheme that packed it."""
+    """For ``linear`` and ``logits``: the weight scheme that packed it. For the ops that
+    quantize: ``int8``."""
     sizes: tuple[tuple[str, int], ...] = ()
-    """For example (("in", 576), ("out", 1536))."""
+    """For example (("in", 576), ("out", 1536)), and ("group", 32) for groupwise weights."""
     features: tuple[str, ...] = ()
-    """For ``attention``: ``sliding_window`` when it is used."""
+    """What only some uses of an op need. ``attention``: ``sliding_window``, ``soft_cap``;
+    ``linear``: ``offsets``, when weights have them."""
 
 
 class KVStore(Protocol):
@@ -153,6 +189,14 @@ class Offer:
     row_invariant: bool
     supports: Callable[[OpSignature], str | None] = lambda signature: None
     """``None`` when it can run the signature; else why not, for people to read."""
+    prove: Callable[[OpSignature], str | None] | None = None
+    """Asked once a signature, after ``supports``: computes known answers on this machine
+    and says what came out wrong. For kernels that hardware or a library may get silently
+    wrong."""
+    pack: "Callable[[PackedLinear], PackedLinear] | None" = None
+    """For ``linear`` and ``logits``: lays weights out as ``call`` reads them. Called once a
+    layer, while the model loads, and for shapes alone on the device ``meta``; what it
+    returns is what stays in memory."""
 
 
 class Kernels(Protocol):

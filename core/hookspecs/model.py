@@ -92,7 +92,8 @@ class Builder(Protocol):
         """A tensor of the checkpoint in the stack's compute dtype, on its device."""
 
     def linear(self, name: str, parts: tuple[str, ...], role: Role = "linear") -> "PackedLinear":
-        """Weights ``parts`` stacked by rows, packed by the quantization plugin.
+        """Weights ``parts`` stacked by rows, packed by the quantization plugin and laid out
+        by the kernel that the table chose for ``PackedLinear.signature(role, dtype)``.
 
         A part's bias is the tensor named like it with ``.bias`` for ``.weight``,
         when the weight map lists it.

@@ -35,9 +35,12 @@ def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return F.embedding(ids, weight)
 
 
-def linear(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
+def linear(
+    x: torch.Tensor, packed: PackedLinear, residual: torch.Tensor | None = None
+) -> torch.Tensor:
     """x [T, K] times the layer's weight [N, K], transposed, plus its bias: [T, N]."""
-    return F.linear(x, packed.tensors["weight"], packed.bias)
+    product = F.linear(x, packed.tensors["weight"], packed.bias)
+    return product if residual is None else residual.add_(product)
 
 
 def float32_only(signature: OpSignature) -> str | None:
@@ -57,6 +60,8 @@ def plain_weights_only(signature: OpSignature) -> str | None:
 def known_features_only(signature: OpSignature) -> str | None:
     """Why not, for another dtype or an attention that does more than ours."""
     unknown = set(signature.features) - {"sliding_window"}
+    if signature.scheme:
+        return f"keeps keys and values in float32, not in {signature.scheme}"
     if unknown:
         return f"does not know the feature {', '.join(sorted(unknown))}"
     return float32_only(signature)

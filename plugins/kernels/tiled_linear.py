@@ -15,21 +15,24 @@ ROWS = 16
 """Rows of a tile; the last one is filled up with zeros."""
 
 
-def mm(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
+def mm(x: torch.Tensor, packed: PackedLinear, residual: torch.Tensor | None = None) -> torch.Tensor:
     """One product over all rows: x [T, K] -> [T, N], bias included."""
-    return F.linear(x, packed.tensors["weight"], packed.bias)
+    return added(F.linear(x, packed.tensors["weight"], packed.bias), residual)
 
 
-def tiles(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
+def tiles(
+    x: torch.Tensor, packed: PackedLinear, residual: torch.Tensor | None = None
+) -> torch.Tensor:
     """The product tile by tile: x [T, K] -> [T, N], bias included; row-invariant."""
     rows = x.shape[0]
     if rows == 0:
-        return mm(x, packed)
+        return mm(x, packed, residual)
     # A buffer of its own also gives every tile the same alignment, which some BLAS
     # libraries look at when they choose a kernel.
     padded = x.new_zeros((-(-rows // ROWS) * ROWS, x.shape[1]))
     padded[:rows] = x
-    return torch.cat([mm(tile, packed) for tile in torch.split(padded, ROWS)])[:rows]
+    product = torch.cat([mm(tile, packed) for tile in torch.split(padded, ROWS)])[:rows]
+    return added(product, residual)
 
 
 def mm_logits(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
@@ -40,3 +43,8 @@ def mm_logits(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
 def tiles_logits(x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
     """``tiles`` in float32."""
     return tiles(x, packed).float()
+
+
+def added(product: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:
+    """A product [T, N], or the residual [T, N] with the product added to it in place."""
+    return product if residual is None else residual.add_(product)

@@ -189,6 +189,8 @@ class TritonKernels:
             return "runs on a GPU (on a CPU only under TRITON_INTERPRET=1)"
         if signature.dtype not in DTYPES:
             return f"computes in {', '.join(DTYPES)}, not {signature.dtype}"
+        if signature.scheme:
+            return f"keeps keys and values in the compute dtype, not in {signature.scheme}"
         if unknown:
             return f"does not know the feature {', '.join(sorted(unknown))}"
         if sizes.get("head_dim", 0) > MAX_HEAD_DIM:

@@ -6,23 +6,19 @@ optional biases, and an optional norm of every query and key head before the rot
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from enginebay.batch import Batch
-from enginebay.hookspecs.kernel import Attention, OpSignature
-from enginebay.hookspecs.model import Builder, ModelSpec, Role
+from enginebay.hookspecs.kernel import Attention
+from enginebay.hookspecs.model import Builder, ModelSpec
 
+from .kit import Kit
 from .rope import Rotary
 
 EMBEDDINGS = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
-
-RowOp = Callable[[torch.Tensor], torch.Tensor]
-"""[T, K] -> [T, N], its weights included."""
-Sizes = tuple[tuple[str, int], ...]
 
 
 class LlamaDecoder:
@@ -33,11 +29,11 @@ class LlamaDecoder:
         self.embeddings = builder.tensor(EMBEDDINGS)
         kit = Kit(builder, str(self.embeddings.dtype).removeprefix("torch."), spec.norm_eps)
         sizes = (("vocab", spec.vocab_size), ("hidden", spec.hidden_size))
-        self.embed = kit.op("embedding", sizes)
+        self.embed: Callable[..., torch.Tensor] = kit.op("embedding", sizes)
         self.rotary = Rotary(spec.rope, self.embeddings.device, builder.keep)
         self.layers = [Layer(spec, number, kit) for number in range(spec.num_layers)]
-        self.norm = kit.norm(FINAL_NORM)
         self.head = kit.linear("lm_head", (EMBEDDINGS if spec.tie_embeddings else HEAD,), "head")
+        self.norm = kit.norm(FINAL_NORM, self.head)
 
     def forward(self, batch: Batch, attention: Attention) -> torch.Tensor:
         """Compute every row of the batch and write its keys and values.
@@ -63,63 +59,37 @@ class Layer:
         self.number = number
         self.heads, self.kv_heads, self.dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
         name = f"model.layers.{number}"
-        self.input_norm = kit.norm(f"{name}.input_layernorm.weight")
         self.qkv = kit.linear(f"{name}.self_attn.qkv", _projections(f"{name}.self_attn", "qkv"))
+        self.input_norm = kit.norm(f"{name}.input_layernorm.weight", self.qkv)
         self.query_norm = self.key_norm = None
         if spec.qk_norm:
-            self.query_norm = kit.norm(f"{name}.self_attn.q_norm.weight")
-            self.key_norm = kit.norm(f"{name}.self_attn.k_norm.weight")
+            self.query_norm = kit.head_norm(f"{name}.self_attn.q_norm.weight")
+            self.key_norm = kit.head_norm(f"{name}.self_attn.k_norm.weight")
         self.output = kit.linear(f"{name}.self_attn.output", _projections(f"{name}.self_attn", "o"))
-        self.mlp_norm = kit.norm(f"{name}.post_attention_layernorm.weight")
+        self.feed_output = kit.feed(self.output)
         gate_up = tuple(f"{name}.mlp.{part}_proj.weight" for part in ("gate", "up"))
         self.gate_up = kit.linear(f"{name}.mlp.gate_up", gate_up)
-        self.activate = kit.op("silu_and_mul", (("size", spec.intermediate_size),))
+        self.mlp_norm = kit.norm(f"{name}.post_attention_layernorm.weight", self.gate_up)
         self.down = kit.linear(f"{name}.mlp.down", (f"{name}.mlp.down_proj.weight",))
+        self.activate = kit.activation(spec.intermediate_size, self.down)
 
     def forward(self, hidden: torch.Tensor, cos_sin: torch.Tensor, attention: Attention) -> None:
         """Add the block's attention and feed-forward to ``hidden`` [T, H], in place."""
-        q, k, v = self._project(self.input_norm(hidden))
+        q, k, v = self._project(hidden)
         attention.write(self.number, q, k, v, cos_sin)
-        hidden += self.output(attention.attend(self.number, q))
-        hidden += self.down(self.activate(self.gate_up(self.mlp_norm(hidden))))
+        self.output(self.feed_output(attention.attend(self.number, q)), hidden)
+        self.down(self.activate(self.gate_up(self.mlp_norm(hidden))), hidden)
 
-    def _project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """x [T, H] -> q [T, Hq, D], k and v [T, Hk, D], contiguous, not rotated."""
-        rows, dim = x.shape[0], self.dim
-        qkv = self.qkv(x).view(rows, self.heads + 2 * self.kv_heads, dim)
+    def _project(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """hidden [T, H] -> q [T, Hq, D], k and v [T, Hk, D], not rotated."""
+        rows, dim = hidden.shape[0], self.dim
+        qkv = self.qkv(self.input_norm(hidden)).view(rows, self.heads + 2 * self.kv_heads, dim)
         heads = [self.heads, self.kv_heads, self.kv_heads]
         q, k, v = (part.contiguous() for part in torch.split(qkv, heads, dim=1))
         if self.query_norm is not None and self.key_norm is not None:
             q = self.query_norm(q.flatten(0, 1)).view(q.shape)
             k = self.key_norm(k.flatten(0, 1)).view(k.shape)
         return q, k, v
-
-
-@dataclass(frozen=True)
-class Kit:
-    """Ops of the kernel table, bound to the weights they work with."""
-
-    builder: Builder
-    dtype: str
-    eps: float
-
-    def op(self, name: str, sizes: Sizes, scheme: str = "") -> Callable[..., torch.Tensor]:
-        """The kernel chosen for an op of these sizes."""
-        signature = OpSignature(op=name, dtype=self.dtype, scheme=scheme, sizes=sizes)
-        return self.builder.op(signature)
-
-    def norm(self, name: str) -> RowOp:
-        """RMS norm with the weight ``name``."""
-        weight, eps = self.builder.tensor(name), self.eps
-        call = self.op("rms_norm", (("size", weight.shape[0]),))
-        return lambda x: call(x, weight, eps)
-
-    def linear(self, name: str, parts: tuple[str, ...], role: Role = "linear") -> RowOp:
-        """One packed layer; ``role`` "head" gives float32 logits."""
-        packed = self.builder.linear(name, parts, role)
-        sizes = (("in", packed.in_features), ("out", packed.out_features))
-        call = self.op("logits" if role == "head" else "linear", sizes, packed.scheme)
-        return lambda x: call(x, packed)
 
 
 def _projections(name: str, letters: str) -> tuple[str, ...]:

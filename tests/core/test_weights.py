@@ -112,7 +112,7 @@ def test_a_quantizer_that_repacks_leaves_only_its_own_tensors():
             packed = super().pack(name, role, weight, bias)
             tensors = {"low": weight[:, ::2].clone(), "scale": weight.amax(1)}
             return PackedLinear(
-                name, "halves", packed.in_features, packed.out_features, tensors, bias
+                name, "int8", packed.in_features, packed.out_features, tensors, bias
             )
 
     made = builder(fake(tie_word_embeddings=True), Halves())

@@ -151,14 +151,15 @@ def test_other_dtypes_are_declined_with_a_reason(op):
 
 
 def test_packed_schemes_are_declined_with_a_reason():
-    """Only plain weights run here."""
+    """Unknown schemes are not guessed."""
     table = KernelTable([("reference", plugin())])
-    with pytest.raises(PluginError, match="'float', not 'w8a8'"):
-        table.resolve(OpSignature(op="linear", scheme="w8a8"))
+    with pytest.raises(PluginError, match="not 'w2a2'"):
+        table.resolve(OpSignature(op="linear", scheme="w2a2"))
 
 
 def test_every_op_is_offered():
     """The reference is complete: it is what others are compared with."""
     assert {offer.op for offer in plugin().offers()} == {
         "embedding", "rms_norm", "linear", "logits", "silu_and_mul", "attention",
+        "quantize", "rms_norm_quantize", "silu_and_mul_quantize",
     }  # fmt: skip
