@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from enginebay.conformance import kernel_checks
+from enginebay.conformance import attention_checks, kernel_checks
 from enginebay.conformance.attention_world import rotated
 from enginebay.conformance.check import Broken, failures
 from enginebay.hookspecs.kernel import Offer
@@ -133,15 +133,15 @@ def test_a_right_kernel_passes_every_check():
 def test_attention_faults_are_found(fault):
     """Off by one, a dropped tile, the wrong layer, head or precision: each is an error."""
     with pytest.raises(Broken, match="kernel/attention: case"):
-        kernel_checks.check_attention(lambda spec: PlainAttention(spec, fault))
+        attention_checks.check_attention(lambda spec: PlainAttention(spec, fault))
 
 
 def test_attention_whose_bits_depend_on_the_step_is_found():
     """A relative change of 2e-7 is within every tolerance, and not the same bits."""
     make = lambda spec: PlainAttention(spec, "bits depend on the step")  # noqa: E731
-    kernel_checks.check_attention(make, num_cases=2)
-    with pytest.raises(Broken, match="kernel/row_invariant: attention in chunks of"):
-        kernel_checks.check_attention_invariance(make)
+    attention_checks.check_attention(make, num_cases=2)
+    with pytest.raises(Broken, match="kernel/attention_invariant: attention in chunks of"):
+        attention_checks.check_attention_invariance(make)
 
 
 @pytest.mark.parametrize(

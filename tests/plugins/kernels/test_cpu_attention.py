@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from enginebay.batch import Batch
+from enginebay.conformance.attention_checks import ATTENTION, check_attention_invariance
 from enginebay.conformance.attention_world import (
     LAYER,
     AttentionWorld,
@@ -17,7 +18,6 @@ from enginebay.conformance.attention_world import (
     make_spec,
 )
 from enginebay.conformance.batches import Stretch, make_batch
-from enginebay.conformance.kernel_checks import ATTENTION, check_attention_invariance
 from enginebay.errors import IntegrityError, PluginError
 from enginebay.plugins.kernels import cpu_pool
 from enginebay.plugins.kernels.cpu_attention import PIECE_HEADS, CpuAttention
