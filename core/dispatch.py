@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from .errors import PluginError
 from .hookspecs.kernel import FUSED, Kernels, Offer, OpSignature
+
+DISPROVED: Final = "is wrong on this machine"
+"""Begins the reason of an offer that failed its own proof."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,13 @@ class Choice:
     offer: Offer
     declined: tuple[tuple[str, str], ...]
     """(``plugin/kernel``, reason) of every offer asked before."""
+    parts: tuple[Choice, ...] = ()
+    """Of a fused op that nobody offers: the ops that it was joined from, in order."""
+
+    @property
+    def kernel(self) -> str:
+        """Who computes it, for people: ``plugin/kernel``."""
+        return " + ".join(part.kernel for part in self.parts) or f"{self.plugin}/{self.offer.name}"
 
 
 @dataclass
@@ -65,8 +75,7 @@ class KernelTable:
                 declined.append((f"{plugin}/{offer.name}", reason))
         if signature.op in FUSED:
             return self._join(signature, declined)
-        told = "; ".join(f"{name} {reason}" for name, reason in declined) or "nobody offers it"
-        msg = f"no kernel for {told_op(signature)} {dict(signature.sizes)}: {told}"
+        msg = f"no kernel for {told_op(signature)} {dict(signature.sizes)}: {_told(declined)}"
         raise PluginError(msg)
 
     def _against(self, offer: Offer, signature: OpSignature) -> str | None:
@@ -74,16 +83,22 @@ class KernelTable:
         reason = offer.supports(signature)
         if reason is None and self.require_row_invariant and not offer.row_invariant:
             return "is not row-invariant, which this stack requires"
-        if reason is None and offer.prove is not None:
-            return offer.prove(signature)
-        return reason
+        return _disproved(offer, signature) if reason is None else reason
 
     def _join(self, signature: OpSignature, declined: list[tuple[str, str]]) -> Choice:
-        """The two parts of a fused op, one after the other."""
-        first, last = (
-            self.choose(msgspec.structs.replace(signature, op=op, scheme=scheme))
-            for op, scheme in zip(FUSED[signature.op], ("", signature.scheme), strict=True)
-        )
+        """The two parts of a fused op, one after the other.
+
+        :raises PluginError: a part has no kernel either; says of which op it is a part
+        """
+        names, schemes = FUSED[signature.op], ("", signature.scheme)
+        try:
+            first, last = (
+                self.choose(msgspec.structs.replace(signature, op=op, scheme=scheme))
+                for op, scheme in zip(names, schemes, strict=True)
+            )
+        except PluginError as error:
+            msg = f"no kernel for {told_op(signature)}: {_told(declined)}; nor its parts: {error}"
+            raise PluginError(msg) from error
         run, then = first.offer.call, last.offer.call
         offer = Offer(
             op=signature.op,
@@ -91,7 +106,22 @@ class KernelTable:
             call=lambda *given: then(run(*given[:-1]), given[-1]),
             row_invariant=first.offer.row_invariant and last.offer.row_invariant,
         )
-        return Choice(signature, first.plugin, offer, tuple(declined))
+        return Choice(signature, first.plugin, offer, tuple(declined), (first, last))
+
+
+def _disproved(offer: Offer, signature: OpSignature) -> str | None:
+    """What an offer gets wrong on this machine; a proof that breaks proves nothing."""
+    if offer.prove is None:
+        return None
+    try:
+        wrong = offer.prove(signature)
+    except Exception as error:  # noqa: BLE001  a stranger's code, on hardware it may not know
+        return f"{DISPROVED}: its proof raised {type(error).__name__}: {error}"
+    return None if wrong is None else f"{DISPROVED}: {wrong}"
+
+
+def _told(declined: Sequence[tuple[str, str]]) -> str:
+    return "; ".join(f"{name} {reason}" for name, reason in declined) or "nobody offers it"
 
 
 def told_op(signature: OpSignature) -> str:
