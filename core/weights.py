@@ -152,7 +152,7 @@ def open_builder(
     :raises ModelError: a tensor is missing, misshapen or defined in two ways, or the
         checkpoint is quantized in a form that would be read as plain numbers
     """
-    _check_unquantized(checkpoint)
+    _check_taken_over(checkpoint)
     weights = family.weights(spec)
     extras = check_weights(checkpoint, weights)
     if spec.tie_embeddings and "lm_head.weight" in extras:
@@ -221,14 +221,15 @@ def attention_signature(kv: KVSpec) -> OpSignature:
     )
 
 
-def _check_unquantized(checkpoint: Checkpoint) -> None:
+def _check_taken_over(checkpoint: Checkpoint) -> None:
     """Codes without their scales would load, and mean nothing."""
     quantization = checkpoint.config.get("quantization_config")
-    if quantization:
+    if quantization and not isinstance(checkpoint, Quantized):
         method = quantization.get("quant_method") if isinstance(quantization, dict) else None
         msg = (
             f"{checkpoint.location}: config.json has a 'quantization_config' of method "
-            f"{method!r}, which can't be read; use the model's unquantized weights or a GGUF file"
+            f"{method!r}, which the format that opened it can't read; use one that can, the "
+            "model's unquantized weights or a GGUF file"
         )
         raise ModelError(msg)
 

@@ -1,7 +1,8 @@
 """Hugging Face model folders with safetensors weights.
 
 A folder with ``config.json`` and one weights file, several, or an index with shards; a
-single ``.safetensors`` file is read together with the folder around it.
+single ``.safetensors`` file is read together with the folder around it. Quantized ones
+are recognised by their configuration (``quantized.py``).
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from enginebay.hookspecs.source import Files
 from .damage import damaged
 from .hf_text import read_text_assets
 from .json_file import read_json
+from .quantized import take_over
 from .safetensors_header import read_header
 from .shards import find_tensors, has_weights
 
@@ -109,11 +111,11 @@ class Safetensors:
         return _checkpoint(path, find_tensors(path))
 
 
-def _checkpoint(folder: Path, tensors: Mapping[str, TensorInfo]) -> SafetensorsCheckpoint:
+def _checkpoint(folder: Path, tensors: Mapping[str, TensorInfo]) -> Checkpoint:
     if not (folder / "config.json").is_file():
         msg = f"{folder}: config.json is missing; is the download complete?"
         raise ModelError(msg)
-    return SafetensorsCheckpoint(folder, tensors)
+    return take_over(SafetensorsCheckpoint(folder, tensors), folder)
 
 
 @hookimpl

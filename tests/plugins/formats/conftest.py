@@ -1,11 +1,24 @@
-"""A byte-level vocabulary trained on the spot, for the GGUF tokenizer tests."""
+"""What the formats' tests share: a byte-level vocabulary trained on the spot for the GGUF
+tokenizer tests, and tiny models that a test quantizes itself."""
 
 import json
 import random
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import tokenizers
+import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers, trainers
+
+from enginebay.conformance.parity import load_subject, teacher_forced
+from enginebay.conformance.tiny import tiny_config, tiny_tensors, write_model
+from enginebay.hookspecs.format import FormatContext
+from enginebay.hookspecs.model import ModelContext
+from enginebay.hookspecs.source import Files
+from enginebay.plugins.formats import safetensors
+from enginebay.plugins.models import llama
 
 PIECES = [
     *["the", "quick", "brown", "Fox", "jumps", "over", "LAZY", "dogs", "isn't", "I'LL"],
@@ -85,3 +98,97 @@ def entries(trained):
 def ranks(trained):
     """The merges, each with its rank."""
     return {tuple(pair): rank for rank, pair in enumerate(merges_of(trained.model))}
+
+
+@dataclass
+class QuantizedModel:
+    """A tiny Llama whose folder holds codes, and the values that they stand for."""
+
+    folder: Path
+    values: dict
+    """Float tensors by name, dequantized by the test's own formula."""
+
+    def open(self, folder=None):
+        """The checkpoint as the safetensors reader opens it."""
+        reader = safetensors.enginebay_format(safetensors.Options(), FormatContext())
+        return reader.open(Files(path=str(folder or self.folder), origin="test", revision="1"))
+
+    def logits(self):
+        """Of the folder, and of a float model with ``values``, for the same tokens."""
+        plain = self.folder.parent / "plain"
+        plain.mkdir()
+        config = json.loads((self.folder / "config.json").read_text())
+        config.pop("quantization_config", None)
+        write_model(plain, config, self.values)
+        family = llama.enginebay_model(llama.Options(), ModelContext())
+        token_ids = list(range(3, 23))
+        return [
+            teacher_forced(load_subject(self.open(folder), family), token_ids)
+            for folder in (self.folder, plain)
+        ]
+
+    def change(self, **entries):
+        """Replace entries of ``quantization_config``; ``None`` becomes null."""
+        config = json.loads((self.folder / "config.json").read_text())
+        config["quantization_config"] |= entries
+        (self.folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.fixture
+def quantized(tmp_path):
+    """Writes a tiny Llama: ``quantized(entry, convert, **config)``.
+
+    ``entry`` is its ``quantization_config``. ``convert(module, weight)`` is asked for every
+    matrix and gives its parts by the ends of their names and its values, or ``None``.
+    """
+
+    def write(entry, convert, **overrides):
+        config = tiny_config("LlamaForCausalLM", **overrides) | {"quantization_config": entry}
+        stored, values = {}, {}
+        for name, tensor in tiny_tensors(config).items():
+            module, _, _ = name.rpartition(".")
+            made = convert(module, tensor) if tensor.ndim == 2 else None
+            parts, value = made or ({"weight": tensor}, tensor)
+            stored |= {f"{module}.{end}": part.contiguous() for end, part in parts.items()}
+            values[name] = value
+        folder = tmp_path / "model"
+        folder.mkdir()
+        write_model(folder, config, {})
+        save_file(stored, folder / "model.safetensors")
+        return QuantizedModel(folder, values)
+
+    return write
+
+
+@pytest.fixture
+def pack():
+    """Packs codes as a reader of words expects them: ``pack(codes, bits)``.
+
+    Unsigned integers [rows, codes] become int32 [rows, words], the first code lowest.
+    """
+
+    def words(codes, bits):
+        each = 32 // bits
+        rows = []
+        for row in codes.tolist():
+            row += [0] * (-len(row) % each)
+            values = [
+                sum(code << (bits * i) for i, code in enumerate(row[start : start + each]))
+                for start in range(0, len(row), each)
+            ]
+            rows.append([value - (value >> 31 << 32) for value in values])
+        return torch.tensor(rows, dtype=torch.int32)
+
+    return words
+
+
+@pytest.fixture
+def rewrite():
+    """Changes the stored tensors of a folder: ``rewrite(folder, {name: tensor or None})``."""
+
+    def change(folder, changes):
+        stored = load_file(folder / "model.safetensors") | changes
+        kept = {name: tensor for name, tensor in stored.items() if tensor is not None}
+        save_file(kept, folder / "model.safetensors")
+
+    return change
