@@ -71,9 +71,7 @@ class Engine(Protocol):
 
     facts: Facts
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, mark: Mark | None
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, mark: Mark | None) -> list[list[int]]:
         """Continue all prompts at once, greedily, by exactly ``tokens`` tokens each.
 
         :param mark: with a single prompt only: called as tokens come

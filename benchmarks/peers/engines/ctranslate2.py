@@ -37,9 +37,7 @@ class Engine:
             threads=setup.threads,
         )
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, mark: Mark | None
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, mark: Mark | None) -> list[list[int]]:
         """Continue all prompts at once."""
         options: dict[str, Any] = {}
         if mark is not None:

@@ -37,9 +37,7 @@ class Engine:
             threads=choose_threads(stack.engine.threads).count,
         )
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, mark: Mark | None
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, mark: Mark | None) -> list[list[int]]:
         """Continue all prompts at once."""
         sampling = SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=0.0)
         if mark is None:

@@ -32,9 +32,7 @@ class Engine:
             threads=setup.threads,
         )
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, mark: Mark | None
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, mark: Mark | None) -> list[list[int]]:
         """Continue all prompts at once."""
         config = genai.GenerationConfig()
         config.max_new_tokens = tokens

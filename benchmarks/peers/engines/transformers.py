@@ -24,12 +24,9 @@ class Engine:
             kv="float32",
             bits="float32",
             threads=torch.get_num_threads(),
-            notes=f"attention {self._model.config._attn_implementation}",
         )
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, mark: Mark | None
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, mark: Mark | None) -> list[list[int]]:
         """Continue all prompts at once; they must be of one length."""
         ids = torch.tensor(prompts)
         with torch.inference_mode():

@@ -36,9 +36,7 @@ class Engine:
             threads=len(cores),
         )
 
-    def generate(
-        self, prompts: list[list[int]], tokens: int, mark: Mark | None
-    ) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], tokens: int, mark: Mark | None) -> list[list[int]]:
         """Continue all prompts at once."""
         params = self._params(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
         if mark is None:
