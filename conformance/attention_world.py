@@ -5,12 +5,13 @@ may that an earlier request left behind: whatever a kernel multiplies by 0 shows
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import torch
 
+from enginebay.flow import BlockOp
 from enginebay.hookspecs.kernel import Attention, KVSpec
 
 from .batches import Stretch, make_batch
@@ -46,6 +47,8 @@ def make_spec(
     head_dim: int = 16,
     block_size: int = 16,
     sliding_window: int | None = None,
+    soft_cap: float | None = None,
+    cache_dtype: str = "",
 ) -> KVSpec:
     """Three layers of a small model."""
     return KVSpec(
@@ -57,6 +60,8 @@ def make_spec(
         max_model_len=4096,
         scale=head_dim**-0.5,
         sliding_window=sliding_window,
+        soft_cap=soft_cap,
+        cache_dtype=cache_dtype,
     )
 
 
@@ -69,6 +74,21 @@ def make_prompt(spec: KVSpec, length: int, rotary_dim: int, seed: int) -> Prompt
     return Prompt(q, k, v, torch.cat((angles.cos(), angles.sin()), dim=1))
 
 
+def make_exact_prompt(spec: KVSpec, length: int, seed: int) -> Prompt:
+    """Keys and values that int8 holds without an error, under scales of their own: the
+    powers 1/64 and 1/128 of 2, times integers of which the greatest is 127. Nothing is rotated."""
+    noise = torch.Generator().manual_seed(seed)
+    dims, heads = spec.head_dim, spec.num_kv_heads
+
+    def exact() -> torch.Tensor:
+        codes = torch.randint(-127, 128, (length, heads, dims), generator=noise)
+        codes[..., 0] = 127
+        return codes * 2.0 ** torch.randint(-7, -5, (length, heads, 1), generator=noise)
+
+    q = torch.randn((length, spec.num_heads, dims), generator=noise)
+    return Prompt(q, exact(), exact(), torch.zeros((length, 0)))
+
+
 def expected(spec: KVSpec, prompt: Prompt) -> torch.Tensor:
     """Causal softmax attention of one prompt in float64: [C, Hq * D]."""
     group = spec.num_heads // spec.num_kv_heads
@@ -79,7 +99,10 @@ def expected(spec: KVSpec, prompt: Prompt) -> torch.Tensor:
     hidden = distance < 0
     if spec.sliding_window is not None:
         hidden |= distance >= spec.sliding_window
-    scores = (q @ k.transpose(1, 2) * spec.scale).masked_fill(hidden, float("-inf"))
+    scores = q @ k.transpose(1, 2) * spec.scale
+    if spec.soft_cap is not None:
+        scores = spec.soft_cap * torch.tanh(scores / spec.soft_cap)
+    scores = scores.masked_fill(hidden, float("-inf"))
     return (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
 
 
@@ -103,11 +126,28 @@ class AttentionWorld:
         free = list(range(sum(needed) + 2))
         random.Random(len(free)).shuffle(free)
         self.tables = [[free.pop() for _ in range(count)] for count in needed]
+        self.spare = free.pop()
         self.attention = make(spec)
         self.attention.allocate(sum(needed) + 2)
         poison = torch.full((self.attention.bytes_per_block // 4,), float("nan")).numpy().tobytes()
         for block_id in range(sum(needed) + 2):
             self.attention.store.import_((block_id,), poison)
+
+    def move(self, how: str) -> None:
+        """Carry every block to another place: by ``copy``, by ``swap`` or by ``export``."""
+        store = self.attention.store
+        old = [block for table in self.tables for block in table]
+        new = [self.spare, *old[:-1]] if how == "copy" else old[::-1]
+        if how == "copy":
+            store.copy(_moves("copy", old, new))
+        elif how == "swap":
+            store.save(_moves("save", old, range(len(old))))
+            store.load(_moves("load", range(len(new)), new))
+        else:
+            store.import_(tuple(new), store.export(tuple(old)))
+        self.spare = old[-1]
+        places = dict(zip(old, new, strict=True))
+        self.tables = [[places[block] for block in table] for table in self.tables]
 
     def run(self, steps: Sequence[Step]) -> list[torch.Tensor]:
         """Compute the prompts step by step: [C, Hq * D] each, as the kernel gave them."""
@@ -137,6 +177,13 @@ class AttentionWorld:
 
     def _rows(self, number: int, rows: int) -> slice:
         return slice(self.done[number], self.done[number] + rows)
+
+
+def _moves(
+    kind: Literal["copy", "save", "load"], sources: Iterable[int], targets: Iterable[int]
+) -> list[BlockOp]:
+    pairs = zip(sources, targets, strict=True)
+    return [BlockOp(kind=kind, source=source, target=target) for source, target in pairs]
 
 
 def in_chunks(prompts: Sequence[Prompt], size: int, *, together: bool = False) -> list[Step]:

@@ -90,11 +90,11 @@ def _offer(
 
 
 def _supports_attention(signature: OpSignature) -> str | None:
-    unknown = set(signature.features) - {"sliding_window"}
+    unknown = set(signature.features) - {"sliding_window", "soft_cap"}
     if signature.dtype not in DTYPES:
         return f"computes in {' or '.join(DTYPES)}, not in {signature.dtype}"
-    if signature.scheme:
-        return f"keeps keys and values in the compute dtype, not in {signature.scheme}"
+    if signature.scheme not in ("", "int8"):
+        return f"keeps keys and values in the compute dtype or int8, not in {signature.scheme}"
     if unknown:
         return f"does not know the feature {', '.join(sorted(unknown))}"
     return None

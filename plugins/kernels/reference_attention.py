@@ -95,14 +95,11 @@ class ReferenceAttention:
         """Rotate q in place, rotate k, and put k and v in the cache."""
         rotate(q, cos_sin)
         rotate(k, cos_sin)
-        keys, values = self.store.layer(layer)
-        slots = self._current().slots
-        keys.index_copy_(0, slots, k)
-        values.index_copy_(0, slots, v)
+        self.store.put(layer, self._current().slots, k, v)
 
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         """q [T, Hq, D], rotated -> [T, Hq * D]."""
-        output = torch.empty_like(q)
+        output = q.new_empty(q.shape)
         for reach in self.reaches:
             end = reach.first_row + reach.num_rows
             for first in range(reach.first_row, end, QUERIES):
@@ -132,18 +129,16 @@ class ReferenceAttention:
         for number in range(max(0, position - window + 1) // CONTEXT, last // CONTEXT + 1):
             keys, values = self._read(layer, reach, number)
             seen = _seen(position, rows, number, window, q.device)
-            softmax.add(queries @ keys, values, seen.repeat(queries.shape[1] // QUERIES, 1))
+            scores = capped(queries @ keys, spec.soft_cap)
+            softmax.add(scores, values, seen.repeat(queries.shape[1] // QUERIES, 1))
         mixed = softmax.result().view(spec.num_kv_heads, -1, QUERIES, spec.head_dim)
         return mixed.permute(2, 0, 1, 3).reshape(padded.shape)[:rows]
 
     def _read(self, layer: int, reach: Reach, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [Hk, D, 64] and values [Hk, 64, D] of one context tile."""
-        keys, values = self.store.layer(layer)
         slots = reach.slots[number * CONTEXT : (number + 1) * CONTEXT]
-        return (
-            keys[slots].permute(1, 2, 0).contiguous(),
-            values[slots].transpose(0, 1).contiguous(),
-        )
+        keys, values = self.store.take(layer, slots)
+        return keys.permute(1, 2, 0).contiguous(), values.transpose(0, 1).contiguous()
 
 
 class OnlineSoftmax:
@@ -169,6 +164,11 @@ class OnlineSoftmax:
     def result(self) -> torch.Tensor:
         """[Hk, R, D]; zeros for rows that saw nothing."""
         return self.mixed / self.total.masked_fill(self.total == 0, 1.0)
+
+
+def capped(scores: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """cap * tanh(scores / cap), or the scores as they are without a cap."""
+    return scores if cap is None else cap * torch.tanh(scores / cap)
 
 
 def rotate(x: torch.Tensor, cos_sin: torch.Tensor) -> None:

@@ -1,4 +1,7 @@
-"""The reference kernels' paged KV store: one tensor on the device, slots on the host."""
+"""The reference kernels' paged KV store: tensors on the device, slots on the host.
+
+In int8 a second tensor has a scale for every vector of the first.
+"""
 
 from collections.abc import Sequence
 
@@ -7,12 +10,15 @@ import torch
 from enginebay.flow import BlockOp, TokenIds
 from enginebay.hookspecs.kernel import KVSpec
 
+from .cache_codes import from_codes, to_codes
+
 
 class ReferenceStore:
     """Keys and values as [layer, K or V, block, position, head, dim]."""
 
     def __init__(self, spec: KVSpec, num_blocks: int, device: str) -> None:
         self.spec = spec
+        self.dtype: torch.dtype = getattr(torch, spec.dtype)
         shape = (
             spec.num_layers,
             2,
@@ -21,14 +27,19 @@ class ReferenceStore:
             spec.num_kv_heads,
             spec.head_dim,
         )
-        self.data = torch.zeros(shape, dtype=getattr(torch, spec.dtype), device=device)
-        self.host: dict[int, torch.Tensor] = {}
+        kept: torch.dtype = getattr(torch, spec.cache_dtype or spec.dtype)
+        self.data = torch.zeros(shape, dtype=kept, device=device)
+        self.scales = torch.zeros(shape[:-1] if spec.cache_dtype else (0,), device=device)
+        """float32 [layer, K or V, block, position, head] for int8, else empty"""
+        self.parts = (self.data, self.scales) if spec.cache_dtype else (self.data,)
+        self.host: dict[int, tuple[torch.Tensor, ...]] = {}
 
     @staticmethod
     def block_bytes(spec: KVSpec) -> int:
         """Bytes of one block over all layers."""
-        size: int = getattr(torch, spec.dtype).itemsize
-        return spec.num_layers * 2 * spec.block_size * spec.num_kv_heads * spec.head_dim * size
+        size: int = getattr(torch, spec.cache_dtype or spec.dtype).itemsize
+        vector = spec.head_dim * size + (4 if spec.cache_dtype else 0)
+        return spec.num_layers * 2 * spec.block_size * spec.num_kv_heads * vector
 
     @property
     def bytes_per_block(self) -> int:
@@ -37,43 +48,67 @@ class ReferenceStore:
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """The device pool and every host slot in use."""
-        return (self.data, *self.host.values())
+        return (*self.parts, *(part for slot in self.host.values() for part in slot))
 
     def layer(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of a layer by slot, each [blocks * block_size, Hk, D]; views."""
         keys, values = self.data[layer].flatten(1, 2)
         return keys, values
 
+    def put(self, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Keep k and v, each [T, Hk, D], in ``slots`` (int64 [T]) of a layer."""
+        for which, given in enumerate((k, v)):
+            kept = to_codes(given) if self.spec.cache_dtype else (given,)
+            for part, values in zip(self.parts, kept, strict=True):
+                part[layer, which].flatten(0, 1).index_copy_(0, slots, values)
+
+    def take(self, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of ``slots`` (int64 [n]) of a layer, each [n, Hk, D]."""
+        keys, values = (part[slots] for part in self.layer(layer))
+        if not self.spec.cache_dtype:
+            return keys, values
+        of_keys, of_values = (part[slots] for part in self.scales[layer].flatten(1, 2))
+        return from_codes(keys, of_keys, self.dtype), from_codes(values, of_values, self.dtype)
+
     def copy(self, ops: Sequence[BlockOp]) -> None:
         """Copy whole blocks inside the device pool, in order."""
         for op in ops:
-            self.data[:, :, op.target] = self.data[:, :, op.source]
+            for part in self.parts:
+                part[:, :, op.target] = part[:, :, op.source]
 
     def reserve_host(self, num_slots: int) -> None:
         """Make slots, pinned where the device is another memory."""
-        shape = (num_slots, *self.data[:, :, 0].shape)
         pinned = self.data.device.type != "cpu"
-        slots = torch.zeros(shape, dtype=self.data.dtype, pin_memory=pinned)
-        self.host = dict(enumerate(slots))
+        made = [
+            torch.zeros((num_slots, *part[:, :, 0].shape), dtype=part.dtype, pin_memory=pinned)
+            for part in self.parts
+        ]
+        self.host = dict(enumerate(zip(*made, strict=True)))
 
     def save(self, ops: Sequence[BlockOp]) -> None:
         """Copy device block ``source`` to host slot ``target``, made when it is new."""
         for op in ops:
-            block = self.data[:, :, op.source]
+            blocks = [part[:, :, op.source] for part in self.parts]
             if op.target in self.host:
-                self.host[op.target].copy_(block)
+                for slot, block in zip(self.host[op.target], blocks, strict=True):
+                    slot.copy_(block)
             else:
-                self.host[op.target] = block.cpu().clone()
+                self.host[op.target] = tuple(block.cpu().clone() for block in blocks)
 
     def load(self, ops: Sequence[BlockOp]) -> None:
         """Copy host slot ``source`` to device block ``target``; the slot stays filled."""
         for op in ops:
-            self.data[:, :, op.target] = self.host[op.source].to(self.data.device)
+            for part, slot in zip(self.parts, self.host[op.source], strict=True):
+                part[:, :, op.target] = slot.to(part.device)
 
     def export(self, block_ids: TokenIds) -> bytes:
-        """The bytes of blocks: layer, block, K then V, [position, head, dim]."""
-        blocks = self.data[:, :, list(block_ids)].transpose(1, 2).contiguous()
-        data: bytes = blocks.cpu().view(torch.uint8).numpy().tobytes()  # numpy has no bfloat16
+        """The bytes of blocks: layer, block, K then V, [position, head, dim], in int8 with
+        the scales, [position, head], after each of the two."""
+        rows = []
+        for part in self.parts:
+            blocks = part[:, :, list(block_ids)].transpose(1, 2).contiguous().cpu()
+            rows.append(blocks.flatten(3).view(torch.uint8))  # numpy has no bfloat16
+        data: bytes = torch.cat(rows, dim=-1).numpy().tobytes()
         return data
 
     def import_(self, block_ids: TokenIds, data: bytes) -> None:
@@ -90,7 +125,9 @@ class ReferenceStore:
             raise ValueError(msg)
         if not block_ids:
             return
-        layers, pair, _, *block = self.data.shape
-        blocks = torch.frombuffer(bytearray(data), dtype=self.data.dtype)
-        blocks = blocks.view(layers, len(block_ids), pair, *block).transpose(1, 2)
-        self.data[:, :, list(block_ids)] = blocks.to(self.data.device)
+        rows = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        rows = rows.view(self.spec.num_layers, len(block_ids), 2, -1)
+        widths = [part[0, 0, 0].numel() * part.itemsize for part in self.parts]
+        for part, row in zip(self.parts, torch.split(rows, widths, dim=-1), strict=True):
+            blocks = row.contiguous().view(part.dtype).view(*row.shape[:3], *part.shape[3:])
+            part[:, :, list(block_ids)] = blocks.transpose(1, 2).to(part.device)
