@@ -1,136 +1,96 @@
-"""What every kernel must do, as plain functions over the callables that it offers.
+"""What every kernel must do. ``KERNEL_CHECKS`` runs all of it on a built kernel plugin.
 
-Each op is held against float64 torch, at tolerances for float32 kernels on rows of unit
-variance; an op that is declared row-invariant must give a row the same bits wherever it
-stands. ``KERNEL_CHECKS`` runs all of it on a built kernel plugin.
+Each op is held against float64 torch within ``op_bounds``; an op that is declared
+row-invariant must give a row the same bits wherever it stands, and no row may be
+disturbed by another. Ops that a plugin does not offer, or declines on this machine, are
+not judged.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
-
-import torch
-import torch.nn.functional as F
+from collections.abc import Iterator
+from typing import Final
 
 from enginebay.hookspecs.kernel import Kernels
-from enginebay.hookspecs.quant import PackedLinear
 
 from .attention_checks import ATTENTION_CHECKS
 from .check import CheckList, require
-from .closeness import close, same
-from .kernel_offers import offered
+from .closeness import check_row_invariance, same
+from .linear_checks import check_extremes, check_pack, check_residual, check_scheme, row_products
+from .row_op_checks import ROW_OP_CHECKS, Rowwise, row_ops
 
-KERNEL_CHECKS: Final = CheckList(ATTENTION_CHECKS)
+KERNEL_CHECKS: Final = CheckList([*ROW_OP_CHECKS, *ATTENTION_CHECKS])
 """The subject is a kernel plugin as its hook returned it."""
 
-SIZES: Final = (1, 5, 16, 63, 64, 100, 576, 1000)
-ROWS: Final = (1, 2, 7, 33)
-ELEMENTWISE: Final = 2e-6
-"""Greatest error of ``rms_norm`` and ``silu_and_mul``, relative above 1: 16 ulp."""
-PRODUCT: Final = 4e-6
-"""Error of a product per square root of its length."""
-
-RowOp = Callable[[torch.Tensor], torch.Tensor]
-Linear = Callable[[torch.Tensor, PackedLinear], torch.Tensor]
-
-
-def check_rms_norm(call: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]) -> None:
-    """x / sqrt(mean(x^2) + eps) * weight, for every width, and for small and large x."""
-    for size in SIZES:
-        for scale in (1.0, 1e-4, 1e4):
-            x, weight = _randn(7, size, seed=size) * scale, _randn(size, seed=1)
-            mean = x.double().square().mean(-1, keepdim=True)
-            right = x.double() * torch.rsqrt(mean + 1e-5) * weight.double()
-            close("kernel/rms_norm", call(x, weight, 1e-5), right, ELEMENTWISE, f"N = {size}")
-
-
-def check_silu_and_mul(call: RowOp) -> None:
-    """silu(first half) * second half, far out on both sides too."""
-    for size in SIZES:
-        x = _randn(7, 2 * size, seed=size) * 4
-        x[0, :size] = torch.linspace(-100, 100, size)
-        gate, up = x.double().chunk(2, dim=1)
-        close("kernel/silu_and_mul", call(x), F.silu(gate) * up, ELEMENTWISE, f"I = {size}")
-
-
-def check_linear(call: Linear, clause: str = "kernel/linear") -> None:
-    """x times weight transposed, with and without bias, for any number of rows."""
-    for rows in ROWS:
-        for columns, outputs in ((1, 3), (64, 64), (576, 100)):
-            x, weight = _randn(rows, columns, seed=rows), _randn(outputs, columns, seed=2)
-            for bias in (None, _randn(outputs, seed=3)):
-                packed = PackedLinear("w", "float", columns, outputs, {"weight": weight}, bias)
-                right = x.double() @ weight.double().T
-                right = right if bias is None else right + bias.double()
-                where = f"[{rows}, {columns}] x [{outputs}, {columns}]"
-                close(clause, call(x, packed), right, PRODUCT * columns**0.5, where)
-
-
-def check_embedding(call: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
-    """The rows of the table, bit for bit; the same id twice gives the same row twice."""
-    weight, ids = _randn(11, 20, seed=1), torch.tensor([10, 0, 3, 3])
-    same = torch.equal(call(ids, weight), weight[ids])
-    require(same, "kernel/embedding", "embedding rows are not the table's rows")
-
-
-def check_row_invariance(call: RowOp, rows: torch.Tensor, name: str = "op") -> None:
-    """A row has the same bits alone, among others, in any order and in any split.
-
-    :param rows: float32 [R, N], R at least 2
-    """
-    whole = call(rows)
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(len(rows)))
-    same("kernel/row_invariant", f"{name} in another order", call(rows[order]), whole[order])
-    for size in (1, 2, 7, 16):
-        parts = [call(part) for part in torch.split(rows, size)]
-        same("kernel/row_invariant", f"{name} in parts of {size} rows", torch.cat(parts), whole)
-
-
-@KERNEL_CHECKS.add("kernel/rms_norm")
-def rms_norm_is_right(kernels: Kernels) -> None:
-    """``rms_norm`` is the definition within float32, at every width."""
-    for call in offered(kernels, "rms_norm"):
-        check_rms_norm(call)
-
-
-@KERNEL_CHECKS.add("kernel/silu_and_mul")
-def silu_and_mul_is_right(kernels: Kernels) -> None:
-    """``silu_and_mul`` is the definition within float32, at every width."""
-    for call in offered(kernels, "silu_and_mul"):
-        check_silu_and_mul(call)
+DISTURBED: Final = 3
+"""The row that holds no number."""
 
 
 @KERNEL_CHECKS.add("kernel/linear")
-def products_are_right(kernels: Kernels) -> None:
+def float_products_are_right(kernels: Kernels) -> None:
     """``linear`` and ``logits`` of plain weights are products within float32."""
-    for op in ("linear", "logits"):
-        for call in offered(kernels, op):
-            check_linear(call)
+    check_scheme(kernels, "float", "kernel/linear")
 
 
-@KERNEL_CHECKS.add("kernel/embedding")
-def embedding_is_right(kernels: Kernels) -> None:
-    """``embedding`` copies rows."""
-    for call in offered(kernels, "embedding"):
-        check_embedding(call)
+@KERNEL_CHECKS.add("kernel/linear_w8a8")
+def int8_products_are_exact(kernels: Kernels) -> None:
+    """int8 rows times int8 weights are exact before they are scaled, at every extreme."""
+    check_scheme(kernels, "w8a8", "kernel/linear_w8a8")
+    check_extremes(kernels)
+
+
+@KERNEL_CHECKS.add("kernel/linear_int8")
+def int8_weights_are_right(kernels: Kernels) -> None:
+    """Products with int8 weights, in groups and whole rows, are those of what they mean."""
+    check_scheme(kernels, "int8", "kernel/linear_int8")
+
+
+@KERNEL_CHECKS.add("kernel/linear_int4")
+def int4_weights_are_right(kernels: Kernels) -> None:
+    """Products with int4 weights, in groups and whole rows, are those of what they mean."""
+    check_scheme(kernels, "int4", "kernel/linear_int4")
+
+
+@KERNEL_CHECKS.add("kernel/residual")
+def residuals_are_added_in_place(kernels: Kernels) -> None:
+    """A residual is added to in place and returned, whatever the scheme."""
+    check_residual(kernels)
+
+
+@KERNEL_CHECKS.add("kernel/pack")
+def layouts_keep_what_was_given(kernels: Kernels) -> None:
+    """``pack`` leaves the given tensors alone, and has the same shapes without bytes."""
+    check_pack(kernels)
+
+
+@KERNEL_CHECKS.add("kernel/no_rows")
+def no_rows_are_no_work(kernels: Kernels) -> None:
+    """Every op on rows takes none of them, and gives none."""
+    for op in _rowwise(kernels):
+        columns = op.call(op.rows[:1]).shape[1]
+        found = tuple(op.call(op.rows[:0]).shape)
+        require(found == (0, columns), "kernel/no_rows", f"{op.name}: {found} for no rows")
+
+
+@KERNEL_CHECKS.add("kernel/neighbours")
+def rows_do_not_disturb_each_other(kernels: Kernels) -> None:
+    """A row that holds NaN or infinity leaves the bits of all others as they are."""
+    for op in _rowwise(kernels):
+        others = [row for row in range(len(op.rows)) if row != DISTURBED]
+        right = op.call(op.rows)[others]
+        for value in ("nan", "inf", "-inf"):
+            rows = op.rows.clone()
+            rows[DISTURBED, -1] = float(value)
+            same("kernel/neighbours", f"{op.name} beside {value}", op.call(rows)[others], right)
 
 
 @KERNEL_CHECKS.add("kernel/row_invariant")
 def row_invariance_is_kept(kernels: Kernels) -> None:
     """An op declared row-invariant gives a row the same bits wherever it stands."""
-    weight = _randn(100, seed=1)
-    packed = PackedLinear("w", "float", 100, 60, {"weight": _randn(60, 100, seed=2)})
-    for call in offered(kernels, "rms_norm", invariant=True):
-        check_row_invariance(_bound(call, weight, 1e-5), _randn(33, 100, seed=3), "rms_norm")
-    for call in offered(kernels, "silu_and_mul", invariant=True):
-        check_row_invariance(call, _randn(33, 100, seed=4), "silu_and_mul")
-    for op in ("linear", "logits"):
-        for call in offered(kernels, op, invariant=True):
-            check_row_invariance(_bound(call, packed), _randn(33, 100, seed=5), op)
+    for op in _rowwise(kernels):
+        if op.row_invariant:
+            check_row_invariance(op.call, op.rows, op.name)
 
 
-def _bound(call: Callable[..., torch.Tensor], *rest: Any) -> RowOp:
-    return lambda x: call(x, *rest)
-
-
-def _randn(*shape: int, seed: int) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+def _rowwise(kernels: Kernels) -> Iterator[Rowwise]:
+    """Every op that gives a row for a row."""
+    yield from row_ops(kernels)
+    yield from row_products(kernels)

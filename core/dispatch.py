@@ -83,7 +83,7 @@ class KernelTable:
         reason = offer.supports(signature)
         if reason is None and self.require_row_invariant and not offer.row_invariant:
             return "is not row-invariant, which this stack requires"
-        return _disproved(offer, signature) if reason is None else reason
+        return disproved(offer, signature) if reason is None else reason
 
     def _join(self, signature: OpSignature, declined: list[tuple[str, str]]) -> Choice:
         """The two parts of a fused op, one after the other.
@@ -109,7 +109,7 @@ class KernelTable:
         return Choice(signature, first.plugin, offer, tuple(declined), (first, last))
 
 
-def _disproved(offer: Offer, signature: OpSignature) -> str | None:
+def disproved(offer: Offer, signature: OpSignature) -> str | None:
     """What an offer gets wrong on this machine; a proof that breaks proves nothing."""
     if offer.prove is None:
         return None

@@ -1,79 +1,71 @@
-"""The kernel checks catch what goes wrong in kernels: each planted fault is found."""
+"""The kernel checks catch what goes wrong in rows and products: each planted fault is found."""
 
 import pytest
-import torch
-import torch.nn.functional as F
 
-from enginebay.conformance import kernel_checks
-from enginebay.conformance.check import failures
+from enginebay.conformance import row_op_checks
+from enginebay.conformance.check import CheckList, failures
+from enginebay.conformance.kernel_checks import KERNEL_CHECKS
+from enginebay.conformance.mutants.linears import LINEAR_MUTANTS, RIGHT_LINEARS, w8a8
+from enginebay.conformance.mutants.one_op import OneOp
+from enginebay.conformance.mutants.row_ops import RIGHT_ROW_OPS, ROW_OP_MUTANTS
+from enginebay.conformance.op_bounds import BOUNDS
 from enginebay.hookspecs.kernel import Offer
 
-
-class Plain:
-    """A kernel plugin of plain torch in float64, each op of which may be replaced."""
-
-    def __init__(self, **faulty):
-        self.faulty = faulty
-
-    def offers(self):
-        right = {
-            "embedding": lambda ids, weight: weight[ids],
-            "rms_norm": lambda x, weight, eps: (
-                x.double() * torch.rsqrt(x.double().square().mean(-1, keepdim=True) + eps) * weight
-            ).float(),
-            "silu_and_mul": gated,
-            "linear": product,
-            "logits": product,
-        }
-        invariant = {"embedding", "rms_norm", "silu_and_mul", *self.faulty}
-        for op, call in {**right, **self.faulty}.items():
-            yield Offer(op=op, name="plain", call=call, row_invariant=op in invariant)
-
-
-def gated(x):
-    """silu(first half) * second half in float64."""
-    gate, up = x.double().chunk(2, dim=1)
-    return (F.silu(gate) * up).float()
-
-
-def product(x, packed, bias=True):
-    """A matrix product in float64."""
-    out = x.double() @ packed.tensors["weight"].double().T
-    return (out if packed.bias is None or not bias else out + packed.bias).float()
+CHECKS = CheckList(check for check in KERNEL_CHECKS if "attention" not in check.id)
 
 
 @pytest.fixture(autouse=True)
 def _fewer(monkeypatch):
-    """Smaller sizes: the plain attention goes row by row."""
-    monkeypatch.setattr(kernel_checks, "SIZES", (1, 64, 100))
+    """Smaller sizes: there are many mutants."""
+    monkeypatch.setattr(row_op_checks, "SIZES", (1, 63, 100))
 
 
-def test_a_right_kernel_passes_every_check():
-    """Otherwise the mutants below prove nothing."""
-    assert failures(kernel_checks.KERNEL_CHECKS, Plain()) == {}
+@pytest.mark.parametrize(("op", "call", "scheme"), RIGHT_ROW_OPS, ids=lambda given: str(given)[:40])
+def test_right_row_ops_pass_every_check(op, call, scheme):
+    """Otherwise the mutants prove nothing."""
+    assert failures(CHECKS, OneOp(op, call, scheme)) == {}
 
 
-@pytest.mark.parametrize(
-    ("op", "call", "clause"),
-    [
-        ("embedding", lambda ids, weight: weight[ids.clamp(max=9)], "kernel/embedding"),
-        ("rms_norm", lambda x, w, eps: F.rms_norm(x, (x.shape[1],), w, eps * 2), "kernel/rms_norm"),
-        ("rms_norm", lambda x, w, eps: F.layer_norm(x, (x.shape[1],), w), "kernel/rms_norm"),
-        (
-            "silu_and_mul",
-            lambda x: F.silu(x.chunk(2, 1)[1]) * x.chunk(2, 1)[0],
-            "kernel/silu_and_mul",
-        ),
-        ("silu_and_mul", lambda x: F.silu(x[:, ::2]) * x[:, 1::2], "kernel/silu_and_mul"),
-        ("linear", lambda x, packed: product(x, packed, bias=False), "kernel/linear"),
-        ("logits", lambda x, packed: product(x, packed).double(), "kernel/linear"),
-        (
-            "silu_and_mul",
-            lambda x: gated(x) * (1 + 1e-7 * (len(x) % 2)),
-            "kernel/row_invariant",
-        ),
-    ],
-)
-def test_faults_of_single_ops_are_found(op, call, clause):
-    """By the check of that op and no other."""
-    assert clause in failures(kernel_checks.KERNEL_CHECKS, Plain(**{op: call}))
+@pytest.mark.parametrize("op", ["linear", "logits"])
+@pytest.mark.parametrize(("scheme", "call"), RIGHT_LINEARS, ids=lambda given: str(given)[:40])
+def test_right_products_pass_every_check(op, scheme, call):
+    """In every scheme; products in float64 are row-invariant within float32 as good as ever,
+    and yet declare nothing."""
+    kernels = OneOp(op, call, scheme, row_invariant=scheme == "w8a8")
+    assert failures(CHECKS, kernels) == {}
+
+
+@pytest.mark.parametrize("mutant", ROW_OP_MUTANTS + LINEAR_MUTANTS, ids=lambda each: each.fault)
+def test_each_fault_is_found_by_its_clause(mutant):
+    """And by the check that is for it."""
+    found = failures(CHECKS, mutant.make())
+    assert mutant.caught_by in found, found
+    assert found[mutant.caught_by].startswith(f"Broken: {mutant.caught_by}: ")
+
+
+def test_every_check_has_a_mutant():
+    """A clause that no fault breaks may say nothing."""
+    caught = {mutant.caught_by for mutant in ROW_OP_MUTANTS + LINEAR_MUTANTS}
+    assert {check.id for check in CHECKS} == caught
+
+
+class Honest(OneOp):
+    """Offers a product that saturates, and says so itself."""
+
+    def offers(self):
+        wrong = next(m for m in LINEAR_MUTANTS if m.fault.startswith("saturates")).make()
+        (offer,) = wrong.offers()
+        more = {"row_invariant": True, "supports": offer.supports}
+        proved = Offer("linear", "pairs", offer.call, prove=lambda signature: "is wrong", **more)
+        return (proved, *super().offers())
+
+
+def test_a_kernel_that_declines_on_this_machine_is_not_judged():
+    """What proves itself wrong is never run by a stack; the others are judged still."""
+    assert failures(CHECKS, Honest("linear", w8a8, "w8a8")) == {}
+
+
+def test_the_table_of_bounds_gives_a_reason_for_each():
+    """Names once, figures above 0, a reason in words."""
+    assert len({each.name for each in BOUNDS}) == len(BOUNDS)
+    assert all(0 < each.figure < 1e-2 and len(each.reason) > 40 for each in BOUNDS)
