@@ -1,0 +1,103 @@
+"""Codes laid out in panels of 64 columns, as the tiles of ``cpu_codes_tile`` stream them."""
+
+import dataclasses
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from enginebay.hookspecs.quant import PackedLinear
+
+from .cpu_codes_tile import COLUMNS
+from .cpu_lanes import WIDTH
+
+# argument block of a product, 64-bit words: what is the layer's own, and what a call sets
+CODES, PANEL_BYTES, SIZE, GROUPS, OUTER, PANELS, SCALES, OFFSETS, BIAS = range(9)
+ROWS, X, X_STEP, OUT, OUT_STEP, ADDS, SHARE, SCRATCH, SCRATCH_STEP = range(9, 18)
+NUM_WORDS = 18
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CodePanels(PackedLinear):
+    """A layer whose codes are laid out in panels, with its argument block."""
+
+    words: np.ndarray[Any, np.dtype[np.int64]] = dataclasses.field(
+        default_factory=lambda: np.zeros(NUM_WORDS, dtype=np.int64)
+    )
+
+    @cached_property
+    def address(self) -> int:
+        """Of the argument block."""
+        return int(self.words.ctypes.data)
+
+
+def pack_bytes(packed: PackedLinear) -> PackedLinear:
+    """int8 [N, K] -> [N / 64, K, 64], scales [N, G] -> [N / 64, G, 64]; zeros fill up."""
+    codes = _filled(packed.tensors["weight"]).view(-1, COLUMNS, packed.in_features)
+    tensors = {
+        "weight": codes.transpose(1, 2).contiguous(),
+        "scales": _lanes(packed.tensors["scales"]),
+    }
+    return _panels(packed, tensors)
+
+
+def pack_nibbles(packed: PackedLinear) -> PackedLinear:
+    """uint8 [N, K] of 0 .. 15 -> uint8 [N / 64, G * words of a group, 64].
+
+    64 bytes are 16 little-endian words of eight codes; ``scales`` are divided by 16^v for
+    vector v: see ``nibble_tile``.
+    """
+    groups = packed.tensors["scales"].shape[1]
+    codes = _filled(packed.tensors["weight"]).view(-1, groups, packed.in_features // groups)
+    if codes.shape[2] % 2:
+        codes = F.pad(codes, (0, 1))
+    # panel, high or low byte, high or low half, lane, group, word, column of a pair
+    split = codes.view(-1, 2, 2, WIDTH, groups, codes.shape[2] // 2, 2)
+    both = split[:, :, 0] | (split[:, :, 1] << 4)
+    weight = both.permute(0, 3, 4, 2, 5, 1).reshape(both.shape[0], -1, COLUMNS)
+    divisors = torch.tensor([1.0, 16.0, 256.0, 4096.0]).repeat_interleave(WIDTH)
+    scales = _lanes(packed.tensors["scales"])
+    tensors = {
+        "weight": weight.contiguous(),
+        "scales": scales / divisors.to(scales.device),
+        "offsets": _lanes(packed.tensors["offsets"]),
+    }
+    return _panels(packed, tensors)
+
+
+def _filled(values: torch.Tensor) -> torch.Tensor:
+    """[N, ...], up to a whole panel."""
+    missing = -values.shape[0] % COLUMNS
+    if not missing:
+        return values.contiguous()
+    return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))])
+
+
+def _lanes(values: torch.Tensor) -> torch.Tensor:
+    """float32 [N, G] -> [N / 64, G, 64]."""
+    panels = _filled(values.float()).view(-1, COLUMNS, values.shape[1])
+    return panels.transpose(1, 2).contiguous()
+
+
+def _panels(packed: PackedLinear, tensors: dict[str, torch.Tensor]) -> CodePanels:
+    bias = None if packed.bias is None else _filled(packed.bias.float())
+    fields = {each.name: getattr(packed, each.name) for each in dataclasses.fields(packed)}
+    layer = CodePanels(**{**fields, "tensors": tensors, "bias": bias})
+    weight, scales = tensors["weight"], tensors["scales"]
+    if weight.device.type == "meta":
+        return layer
+    groups = scales.shape[1]
+    layer.words[: BIAS + 1] = (
+        weight.data_ptr(),
+        weight[0].nbytes,
+        packed.in_features // groups,
+        groups,
+        packed.out_features,
+        weight.shape[0],
+        scales.data_ptr(),
+        tensors["offsets"].data_ptr() if "offsets" in tensors else 0,
+        0 if bias is None else bias.data_ptr(),
+    )
+    return layer
