@@ -17,7 +17,14 @@ from .codes import Codes, numbered
 from .compressed_tensors_config import Scheme, read_schemes
 from .packed_words import unpack_words, words_for
 from .quantization_config import QuantizationConfig
-from .quantized_weight import FLOATS, QuantizedWeight, column_groups, expect, scales_of
+from .quantized_weight import (
+    FLOATS,
+    QuantizedWeight,
+    column_groups,
+    count_groups,
+    expect,
+    scales_of,
+)
 
 _OPTIONAL = ("weight_zero_point", "weight_g_idx", "input_scale", "input_zero_point")
 
@@ -53,10 +60,10 @@ def _weight(
         )
         raise ModelError(msg)
     shape = _shape(checkpoint, module, scheme, info)
-    groups = _check_scales(tensors, module, scheme, shape)
+    groups = _check_scales(tensors, stored, scheme, shape)
     beside = [f"{module}.weight_scale", *([f"{module}.weight_shape"] if scheme.packed else [])]
     beside += [name for end in _OPTIONAL if (name := f"{module}.{end}") in tensors]
-    ordered = f"{module}.weight_g_idx" not in tensors
+    ordered = _order(checkpoint, module, shape[1], groups) is None
     form = StoredForm(
         bits=scheme.bits,
         group_size=shape[1] // groups,
@@ -92,24 +99,20 @@ def _shape(
 
 
 def _check_scales(
-    tensors: Mapping[str, TensorInfo], module: str, scheme: Scheme, shape: tuple[int, int]
+    tensors: Mapping[str, TensorInfo], stored: str, scheme: Scheme, shape: tuple[int, int]
 ) -> int:
     """Hold the scales against the scheme.
 
     :return: how many a row has
     """
-    rows, columns = shape
+    (rows, columns), module = shape, stored.rpartition(".")[0]
     name, why = f"{module}.weight_scale", f"the scheme {scheme.strategy!r} of {module!r}"
     groups = 1
     shapes: tuple[tuple[int, ...], ...] = ((1,), (), (1, 1))
     if scheme.strategy == "channel":
         shapes = ((rows, 1), (rows,))
     elif scheme.strategy == "group":
-        if columns % scheme.group_size:
-            place = next(iter(tensors.values())).file
-            msg = f"{place}: {columns} columns of {module!r} are not in groups of "
-            raise ModelError(f"{msg}{scheme.group_size}; quantize it with a divisor of {columns}")
-        groups = columns // scheme.group_size
+        groups = count_groups(tensors[stored], stored, columns, scheme.group_size)
         shapes = ((rows, groups),)
     scale = expect(tensors, name, FLOATS, *shapes, why=why)
     zeros = f"{module}.weight_zero_point"

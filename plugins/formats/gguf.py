@@ -9,17 +9,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import gguf
 import msgspec
 import numpy as np
 import torch
 
 from enginebay import hookimpl
 from enginebay.errors import ModelError
-from enginebay.hookspecs.format import Checkpoint, Format, FormatContext, TensorInfo, TextAssets
+from enginebay.hookspecs.format import (
+    Checkpoint,
+    Format,
+    FormatContext,
+    StoredForm,
+    StoredWeight,
+    TensorInfo,
+    TextAssets,
+)
 from enginebay.hookspecs.source import Files
 
-from .gguf_blocks import Bytes, RawTensor, metadata_bytes, unpack
+from .gguf_blocks import Bytes, metadata_bytes, unpack
+from .gguf_codes import block_codes, block_form
 from .gguf_config import Metadata, read_config
 from .gguf_file import MAGIC, GgufFile, StoredTensor
 from .gguf_names import ROPE_FACTORS, half_split_rows, hugging_face_name
@@ -37,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GgufCheckpoint:
-    """One GGUF file. Weights stay on disk until ``load`` or ``raw`` asks for them."""
+    """One GGUF file. Weights stay on disk until ``load`` or ``stored`` asks."""
 
     def __init__(self, path: Path, options: Options) -> None:
         """:raises ModelError: damaged, or a model that can't be read; names the file"""
@@ -95,18 +103,21 @@ class GgufCheckpoint:
         tensor = self._find(name)
         return unpack(self._rows(name, tensor), tensor.kind).view(tensor.shape)
 
-    def raw(self, name: str) -> RawTensor:
-        """Read one tensor as it is stored, rows in Hugging Face's order.
+    def form(self, name: str) -> StoredForm | None:
+        """How a matrix is stored; ``None``: as numbers, or in blocks that stay closed."""
+        tensor = self._stored.get(name)
+        return None if tensor is None else block_form(tensor.kind, tensor.shape)
 
-        :raises ModelError: there is no such tensor
+    def stored(self, name: str) -> StoredWeight:
+        """Read a matrix for which ``form`` is not ``None``, rows in Hugging Face's order.
+
+        :raises ModelError: there is no such tensor, or its blocks can't be taken apart
         """
-        tensor = self._find(name)
-        return RawTensor(
-            kind=tensor.kind.name,
-            shape=tensor.shape,
-            block_size=gguf.GGML_QUANT_SIZES[tensor.kind][0],
-            data=torch.from_numpy(np.array(self._rows(name, tensor))),
-        )
+        tensor, form = self._find(name), self.form(name)
+        if form is None:
+            msg = f"{self.location}: codes of {name!r} ({tensor.kind.name}) can't be had"
+            raise ModelError(msg)
+        return block_codes(self._rows(name, tensor), tensor.kind, form)
 
     def _find(self, name: str) -> StoredTensor:
         if name not in self._stored:

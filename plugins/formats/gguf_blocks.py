@@ -1,4 +1,4 @@
-"""Block-quantized weights: the stored bytes, and their values in float32.
+"""Block-quantized weights: their values in float32.
 
 The types are those of ggml. Q8_0, Q4_0 and Q4_1, which most files consist of, are
 unpacked here, with the same roundings as the package ``gguf`` has, at twice its speed;
@@ -7,7 +7,6 @@ the other types are left to the package.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import gguf
@@ -27,20 +26,6 @@ _PLAIN: Final = {
 }
 _CHUNK: Final = 262_144
 """Values unpacked at a time: few calls, and no more scratch memory than 1 MB."""
-
-
-@dataclass(frozen=True)
-class RawTensor:
-    """A tensor as it is stored, for schemes that keep its blocks."""
-
-    kind: str
-    """ggml's name of the type, such as ``Q4_1``; ``F32``, ``F16``, ``BF16``: no blocks."""
-    shape: tuple[int, ...]
-    """Of the values."""
-    block_size: int
-    """Values in a block."""
-    data: torch.Tensor
-    """uint8 [rows, bytes a row], a copy; rows in the order of ``shape``."""
 
 
 def metadata_bytes(kind: Kind, num_bytes: int) -> int:

@@ -43,6 +43,16 @@ class QuantizationConfig:
             raise self.refusal(key, value, f"what can be read is {_listed(allowed)}")
         return value
 
+    def group_size(self, key: str) -> int:
+        """Columns that share a scale; -1: a row has one.
+
+        :raises ModelError: it is something else
+        """
+        size = self.entries.get(key)
+        if not isinstance(size, int) or isinstance(size, bool) or (size < 1 and size != -1):
+            raise self.refusal(key, size, "it must be a number of columns > 0, or -1 for a row")
+        return size
+
 
 def find_quantization(folder: Path, config: Mapping[str, Any]) -> QuantizationConfig | None:
     """The quantization of the model in ``folder``; ``None``: there is none.

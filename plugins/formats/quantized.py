@@ -20,14 +20,16 @@ from enginebay.hookspecs.format import (
     TextAssets,
 )
 
-from . import compressed_tensors
+from . import awq, compressed_tensors, gptq
 from .quantization_config import QuantizationConfig, find_quantization
 from .quantized_weight import QuantizedWeight, refuse_leftovers
 
 _METHODS: Final[
     dict[str, Callable[[QuantizationConfig, Checkpoint], dict[str, QuantizedWeight]]]
 ] = {
+    "awq": awq.find_weights,
     "compressed-tensors": compressed_tensors.find_weights,
+    "gptq": gptq.find_weights,
 }
 """``quant_method`` -> what finds the weights, by the names they have unquantized."""
 
@@ -114,7 +116,15 @@ def take_over(plain: Checkpoint, folder: Path) -> Checkpoint:
     if not weights:
         msg = f"{config.where} says {config.method}, but no tensor of {plain.location} is quantized"
         raise ModelError(f"{msg}; remove the entry if the weights are plain")
+    _refuse_twins(plain, weights)
     taken = QuantizedCheckpoint(plain, weights)
     rest = {name: info for name, info in taken.tensors.items() if name not in weights}
     refuse_leftovers(rest, f"{config.where} leaves it plain")
     return taken
+
+
+def _refuse_twins(plain: Checkpoint, weights: Mapping[str, QuantizedWeight]) -> None:
+    for name, weight in weights.items():
+        if weight.codes != name and name in plain.tensors:
+            msg = f"{plain.tensors[name].file}: {name!r} is stored twice, as numbers and as codes"
+            raise ModelError(f"{msg} ({weight.codes!r}); remove one of them")

@@ -88,6 +88,22 @@ def scales_of(checkpoint: Checkpoint, name: str) -> torch.Tensor:
     return scales
 
 
+def count_groups(info: TensorInfo, name: str, columns: int, size: int) -> int:
+    """Groups of ``size`` columns in a row; -1: one.
+
+    :raises ModelError: the last one would be short; names the tensor
+    """
+    if size == -1:
+        return 1
+    if columns % size:
+        msg = (
+            f"{info.file}: {name!r} has {columns} columns, which are not in groups of {size}; "
+            f"quantize it with a divisor of {columns}"
+        )
+        raise ModelError(msg)
+    return columns // size
+
+
 def column_groups(
     checkpoint: Checkpoint, name: str, columns: int, groups: int
 ) -> torch.Tensor | None:

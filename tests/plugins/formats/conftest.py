@@ -169,15 +169,10 @@ def pack():
 
     def words(codes, bits):
         each = 32 // bits
-        rows = []
-        for row in codes.tolist():
-            row += [0] * (-len(row) % each)
-            values = [
-                sum(code << (bits * i) for i, code in enumerate(row[start : start + each]))
-                for start in range(0, len(row), each)
-            ]
-            rows.append([value - (value >> 31 << 32) for value in values])
-        return torch.tensor(rows, dtype=torch.int32)
+        padded = torch.nn.functional.pad(codes.long(), (0, -codes.shape[1] % each))
+        digits = padded.reshape(len(codes), -1, each) << (bits * torch.arange(each))
+        values = digits.sum(-1)
+        return torch.where(values >= 2**31, values - 2**32, values).int()
 
     return words
 

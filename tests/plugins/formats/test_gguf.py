@@ -90,26 +90,14 @@ def test_unpacking_in_chunks_loses_nothing(kind):
     assert torch.equal(unpack(rows, type_), quantized(tensor, kind))
 
 
-def test_raw_blocks_are_in_hugging_face_order(tmp_path, tiny):
-    """The stored bytes of a rotated projection, unpacked, equal the loaded tensor."""
-    checkpoint = open_(write_tiny_gguf(tmp_path / "m.gguf", tiny, "Q4_1"))
-    for name in ("model.layers.1.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight"):
-        raw = checkpoint.raw(name)
-        assert (raw.kind, raw.block_size, raw.data.dtype) == ("Q4_1", 32, torch.uint8)
-        assert raw.data.shape == (raw.shape[0], raw.shape[1] // 32 * 20)
-        kind = gguf.GGMLQuantizationType[raw.kind]
-        assert torch.equal(unpack(raw.data.numpy(), kind), checkpoint.load(name))
-
-
 def test_loaded_tensors_own_their_memory(tmp_path, tiny):
-    """Neither loaded nor raw tensors are views of the mapped file."""
+    """No loaded tensor is a view of the mapped file."""
     checkpoint = open_(write_tiny_gguf(tmp_path / "m.gguf", tiny))
     for name, info in checkpoint.tensors.items():
         tensor = checkpoint.load(name)
         assert tensor.untyped_storage().nbytes() == 4 * np.prod(info.shape)
         tensor.add_(1.0)
         assert not torch.equal(checkpoint.load(name), tensor)
-        checkpoint.raw(name).data.zero_()
 
 
 def test_configuration_is_translated(tmp_path):
