@@ -12,7 +12,7 @@ from numba import types
 from numba.core import cgutils
 
 from .cpu_jit import inlined
-from .cpu_lanes import FLOAT, INT, VECTOR, WIDTH, constant, emitted, ir, lanes
+from .cpu_lanes import FLOAT, INT, INTS, VECTOR, WIDTH, constant, emitted, ir, lanes
 
 LONG = ir.IntType(64)
 float_pointer = types.CPointer(types.float32)
@@ -60,6 +60,14 @@ def emit_store(builder: Any, pointer: Any, index: Any, value: Any) -> None:
     """``pointer[index : index + 16] = value``, not aligned."""
     place = builder.bitcast(builder.gep(pointer, [index]), VECTOR.as_pointer())
     builder.store(value, place, align=4)
+
+
+@emitted(lanes, types.intp, types.intp)
+def load_ints(builder: Any, address: Any, index: Any) -> Any:
+    """int32 ``index .. index + 15`` at an address, as float32."""
+    first = builder.gep(builder.inttoptr(address, INT.as_pointer()), [index])
+    values = builder.load(builder.bitcast(first, INTS.as_pointer()), align=4)
+    return builder.sitofp(values, VECTOR)
 
 
 @emitted(lanes, float_pointer, types.intp)

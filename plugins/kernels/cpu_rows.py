@@ -6,12 +6,13 @@ lanes, whatever the number of rows.
 """
 
 import struct
+from typing import Any
 
 import numpy as np
 import torch
 
 from .cpu_exp import sigmoid
-from .cpu_jit import Task
+from .cpu_jit import Task, inlined
 from .cpu_lanes import fma, splat, total
 from .cpu_memory import fetch, floats, load, longs, put
 from .cpu_pool import Pool
@@ -25,6 +26,34 @@ ONE = np.float32(1.0)
 BLOCK = struct.Struct("7qf4x")
 
 
+@inlined
+def norm_row(x: Any, weight: Any, eps: Any, size: int, out: Any) -> None:
+    """x / sqrt(mean(x^2) + eps) * weight of one row."""
+    a, b, c, d = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
+    whole = size // 64 * 64
+    for start in range(0, whole, 64):
+        a = fma(load(x, start), load(x, start), a)
+        b = fma(load(x, start + 16), load(x, start + 16), b)
+        c = fma(load(x, start + 32), load(x, start + 32), c)
+        d = fma(load(x, start + 48), load(x, start + 48), d)
+    for start in range(whole, size, 16):
+        part = fetch(x, start, size)
+        a = fma(part, part, a)
+    mean = total((a + b) + (c + d)) / np.float32(size)
+    factor = splat(ONE / np.sqrt(mean + eps))
+    for start in range(0, size, 16):
+        value = fetch(x, start, size) * factor * fetch(weight, start, size)
+        put(out, start, size, value)
+
+
+@inlined
+def activate_row(gate: Any, up: Any, size: int, out: Any) -> None:
+    """silu(gate) * up of one row."""
+    for start in range(0, size, 16):
+        x = fetch(gate, start, size)
+        put(out, start, size, x * sigmoid(x) * fetch(up, start, size))
+
+
 def _rms_norm(arguments: int, item: int, slot: int) -> None:
     w = longs(arguments)
     size = w[5]
@@ -32,34 +61,16 @@ def _rms_norm(arguments: int, item: int, slot: int) -> None:
     weight = floats(w[2])
     for row in range(item * w[6], min(w[4], (item + 1) * w[6])):
         x = floats(w[0] + 4 * row * w[1])
-        out = floats(w[3] + 4 * row * size)
-        a, b, c, d = splat(ZERO), splat(ZERO), splat(ZERO), splat(ZERO)
-        whole = size // 64 * 64
-        for start in range(0, whole, 64):
-            a = fma(load(x, start), load(x, start), a)
-            b = fma(load(x, start + 16), load(x, start + 16), b)
-            c = fma(load(x, start + 32), load(x, start + 32), c)
-            d = fma(load(x, start + 48), load(x, start + 48), d)
-        for start in range(whole, size, 16):
-            part = fetch(x, start, size)
-            a = fma(part, part, a)
-        mean = total((a + b) + (c + d)) / np.float32(size)
-        factor = splat(ONE / np.sqrt(mean + eps))
-        for start in range(0, size, 16):
-            value = fetch(x, start, size) * factor * fetch(weight, start, size)
-            put(out, start, size, value)
+        norm_row(x, weight, eps, size, floats(w[3] + 4 * row * size))
 
 
 def _silu_and_mul(arguments: int, item: int, slot: int) -> None:
     w = longs(arguments)
     size = w[5]
     for row in range(item * w[6], min(w[4], (item + 1) * w[6])):
-        gate = floats(w[0] + 4 * row * w[1])
-        up = floats(w[0] + 4 * (row * w[1] + size))
-        out = floats(w[3] + 4 * row * size)
-        for start in range(0, size, 16):
-            x = fetch(gate, start, size)
-            put(out, start, size, x * sigmoid(x) * fetch(up, start, size))
+        gate = w[0] + 4 * row * w[1]
+        up = floats(gate + 4 * size)
+        activate_row(floats(gate), up, size, floats(w[3] + 4 * row * size))
 
 
 RMS_NORM = Task(_rms_norm)

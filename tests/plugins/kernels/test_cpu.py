@@ -9,7 +9,7 @@ from enginebay.conformance.kernel_checks import KERNEL_CHECKS
 from enginebay.dispatch import KernelTable
 from enginebay.errors import PluginError
 from enginebay.hookspecs.kernel import KernelContext, OpSignature
-from enginebay.plugins.kernels import cpu, cpu_pool, reference
+from enginebay.plugins.kernels import cpu, cpu_pool
 
 
 def kernels(threads=1):
@@ -99,7 +99,7 @@ def test_a_weight_of_another_size_is_refused():
     ("signature", "reason"),
     [
         (OpSignature(op="rms_norm", dtype="bfloat16"), "float32, not bfloat16"),
-        (OpSignature(op="linear", scheme="int8"), "not the scheme 'int8'"),
+        (OpSignature(op="linear", scheme="w2a2"), "not 'w2a2'"),
         (OpSignature(op="attention", features=("softcap",)), "feature softcap"),
     ],
 )
@@ -110,18 +110,22 @@ def test_what_it_cannot_do_is_declined_with_the_reason(signature, reason):
 
 
 def test_a_row_invariant_stack_takes_only_what_is_row_invariant():
-    """Attention stays here, products go to the next plugin, which has fixed tiles."""
+    """torch's products, asked first, decline; the compiled ones are next."""
     context = KernelContext(device="cpu", threads=1)
-    plugins = [("cpu", kernels()), ("reference", reference.ReferenceKernels(context))]
-    table = KernelTable(plugins, require_row_invariant=True)
-    for op in ("attention", "linear"):
-        table.resolve(OpSignature(op=op, scheme="float" if op == "linear" else ""))
-    chosen = {choice.signature.op: choice for choice in table.choices.values()}
-    assert chosen["attention"].plugin == "cpu"
-    assert (chosen["linear"].plugin, chosen["linear"].offer.name) == ("reference", "tiles")
-    assert ("cpu/torch", "is not row-invariant, which this stack requires") in chosen[
-        "linear"
-    ].declined
+    asked = cpu.CpuKernels(context, cpu.Options(float_products="torch"))
+    signature = OpSignature(op="linear", scheme="float")
+    assert KernelTable([("cpu", asked)]).choose(signature).offer.name == "torch"
+    choice = KernelTable([("cpu", asked)], require_row_invariant=True).choose(signature)
+    assert choice.offer.name == "panels"
+    assert ("cpu/torch", "is not row-invariant, which this stack requires") in choice.declined
+
+
+def test_every_op_is_row_invariant():
+    """All that comes first: the stack needs no other kernels for bitwise invariance."""
+    first = {}
+    for offer in kernels().offers():
+        first.setdefault(offer.op, offer)
+    assert all(offer.row_invariant for offer in first.values())
 
 
 def test_another_device_stops_the_start():

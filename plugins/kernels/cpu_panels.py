@@ -1,0 +1,90 @@
+"""Weights laid out in panels, as the tiles of ``cpu_products`` stream them."""
+
+import dataclasses
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from enginebay.hookspecs.quant import PackedLinear
+
+from .cpu_products import COLUMNS, GROUP, VNNI
+
+# argument block of a product: what is the layer's own, and what a call sets
+WEIGHTS, STEPS, INNER, OUTER, PANELS, SCALES, BIAS, START = range(8)
+ROWS, X, X_STEP, ROW_SCALES, OUT, OUT_STEP, ADDS, SHARE = range(8, 16)
+SCRATCH, SCRATCH_STEP = 16, 17
+NUM_WORDS = 18
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Panels(PackedLinear):
+    """A layer whose ``weight`` is laid out in panels, with its argument block."""
+
+    words: np.ndarray[Any, np.dtype[np.int64]] = dataclasses.field(
+        default_factory=lambda: np.zeros(NUM_WORDS, dtype=np.int64)
+    )
+
+    @cached_property
+    def address(self) -> int:
+        """Of the argument block."""
+        return int(self.words.ctypes.data)
+
+
+def pack_float(packed: PackedLinear) -> PackedLinear:
+    """float32 [N, K] -> panels [N / COLUMNS, K, COLUMNS], filled up with zeros."""
+    weight = packed.tensors["weight"]
+    columns = weight.shape[1]
+    padded = _padded(weight, columns)
+    panels = padded.view(-1, COLUMNS, columns).transpose(1, 2).contiguous()
+    return _panels(packed, {"weight": panels}, columns)
+
+
+def pack_int(packed: PackedLinear) -> PackedLinear:
+    """int8 [N, K] -> panels [N / COLUMNS, K / GROUP, COLUMNS, GROUP], filled up with zeros;
+    with VNNI also ``start``, what the shift of the rows by 128 has to be made up with."""
+    weight = packed.tensors["weight"]
+    steps = -(-packed.in_features // GROUP)
+    padded = _padded(weight, steps * GROUP)
+    panels = padded.view(-1, COLUMNS, steps, GROUP).transpose(1, 2).contiguous()
+    tensors = {"weight": panels, "scales": _filled(packed.tensors["scales"])}
+    if VNNI:
+        tensors["start"] = (padded.to(torch.int32).sum(dim=1) * -128).to(torch.int32)
+    return _panels(packed, tensors, steps)
+
+
+def _padded(weight: torch.Tensor, columns: int) -> torch.Tensor:
+    """Rows up to a whole panel, columns up to a whole group."""
+    rows = -(-weight.shape[0] // COLUMNS) * COLUMNS
+    if (rows, columns) == weight.shape:
+        return weight
+    return torch.nn.functional.pad(
+        weight, (0, columns - weight.shape[1], 0, rows - weight.shape[0])
+    )
+
+
+def _filled(values: torch.Tensor) -> torch.Tensor:
+    """float32 [N], up to a whole panel."""
+    missing = -len(values) % COLUMNS
+    return torch.nn.functional.pad(values.float(), (0, missing)) if missing else values
+
+
+def _panels(packed: PackedLinear, tensors: dict[str, torch.Tensor], steps: int) -> Panels:
+    bias = None if packed.bias is None else _filled(packed.bias)
+    fields = {each.name: getattr(packed, each.name) for each in dataclasses.fields(packed)}
+    layer = Panels(**{**fields, "tensors": tensors, "bias": bias})
+    weight = tensors["weight"]
+    if weight.device.type == "meta":
+        return layer
+    layer.words[: START + 1] = (
+        weight.data_ptr(),
+        steps,
+        packed.in_features,
+        packed.out_features,
+        weight.shape[0],
+        tensors["scales"].data_ptr() if "scales" in tensors else 0,
+        0 if bias is None else bias.data_ptr(),
+        tensors["start"].data_ptr() if "start" in tensors else 0,
+    )
+    return layer
