@@ -17,9 +17,10 @@ from enginebay.hookspecs.format import Checkpoint
 from enginebay.hookspecs.kernel import Attention, KernelContext, Kernels
 from enginebay.hookspecs.model import Decoder, ModelFamily, ModelSpec
 from enginebay.hookspecs.quant import Quantizer
+from enginebay.kv import attention_signature, kv_spec
 from enginebay.plugins.kernels.reference import ReferenceKernels
 from enginebay.plugins.quant.none import Float
-from enginebay.weights import attention_signature, kv_spec, load_decoder
+from enginebay.weights import load_decoder
 
 from .batches import Stretch, make_batch
 

@@ -59,6 +59,7 @@ def prepare(build: Assembler) -> Preparation:
         limits=build.limits(spec),
         kv_bytes=options.kv_bytes(),
         dtype=options.dtype,
+        cache_dtype=options.cache_dtype(),
         device=options.device,
         threads=threads,
         swap_bytes=options.swap_bytes(),

@@ -41,6 +41,9 @@ class EngineOptions(Frozen, frozen=True, kw_only=True):
     num_blocks: int = 0
     """KV blocks; 0: as many as ``kv_memory`` holds."""
     kv_memory: str = "1GiB"
+    kv_cache_dtype: Literal["auto", "int8"] = "auto"
+    """How keys and values are kept: ``auto`` as ``dtype``, or ``int8`` with a scale a token
+    and KV head."""
     swap_memory: str = "0"
     """Host memory for the KV blocks of preempted sequences; 0: they are recomputed."""
     require_row_invariant: bool = False
@@ -60,6 +63,10 @@ class EngineOptions(Frozen, frozen=True, kw_only=True):
     """Largest difference of log-probabilities from the record."""
     require_validation: bool = False
     """Not ready unless the readiness probe matches a recorded answer."""
+
+    def cache_dtype(self) -> str:
+        """``kv_cache_dtype`` as ``KVSpec.cache_dtype`` says it: empty for ``auto``."""
+        return "" if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
 
     def kv_bytes(self) -> int:
         """``kv_memory`` in bytes. :raises StackError: not a size"""

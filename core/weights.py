@@ -10,7 +10,7 @@ from .dispatch import KernelTable
 from .errors import ModelError
 from .hookspecs.executor import Holding
 from .hookspecs.format import Checkpoint, Quantized
-from .hookspecs.kernel import KVSpec, OpSignature
+from .hookspecs.kernel import OpSignature
 from .hookspecs.model import Decoder, ModelFamily, ModelSpec, Role, Weight, check_weights
 from .hookspecs.quant import KeepsStored, PackedLinear, Quantizer
 from .ledger.storages import storage_key
@@ -187,38 +187,6 @@ def load_decoder(
     """
     builder = open_builder(spec, family, checkpoint, quantizer, table, dtype, device)
     return family.build(spec, builder), builder.tensors
-
-
-def kv_spec(spec: ModelSpec, *, block_size: int, max_model_len: int, dtype: str) -> KVSpec:
-    """What the KV store of a model must hold, ``block_size`` tokens a block."""
-    return KVSpec(
-        num_layers=spec.num_layers,
-        num_heads=spec.num_heads,
-        num_kv_heads=spec.num_kv_heads,
-        head_dim=spec.head_dim,
-        block_size=block_size,
-        max_model_len=max_model_len,
-        dtype=dtype,
-        scale=spec.head_dim**-0.5,
-        sliding_window=spec.sliding_window,
-    )
-
-
-def attention_signature(kv: KVSpec) -> OpSignature:
-    """The op that the kernel table resolves to a builder of ``Attention``."""
-    features = {"sliding_window": kv.sliding_window, "soft_cap": kv.soft_cap}
-    return OpSignature(
-        op="attention",
-        dtype=kv.dtype,
-        scheme=kv.cache_dtype,
-        sizes=(
-            ("heads", kv.num_heads),
-            ("kv_heads", kv.num_kv_heads),
-            ("head_dim", kv.head_dim),
-            ("block_size", kv.block_size),
-        ),
-        features=tuple(name for name, value in features.items() if value is not None),
-    )
 
 
 def _check_taken_over(checkpoint: Checkpoint) -> None:

@@ -115,6 +115,8 @@ class ExecutorContext:
     dtype: str
     device: str
     threads: int
+    cache_dtype: str = ""
+    """How keys and values are kept, as ``KVSpec`` says it; empty for ``dtype``."""
     swap_bytes: int = 0
     """Host memory for swapped-out KV blocks."""
     before_load: int = 0

@@ -115,7 +115,8 @@ class KVStore(Protocol):
 
     def export(self, block_ids: TokenIds) -> bytes:
         """The bytes of blocks in a layout-independent order: layer, block, K then V,
-        [position, head, dim]."""
+        [position, head, dim]; with an int8 cache the float32 scales, [position, head],
+        follow each of the two."""
 
     def import_(self, block_ids: TokenIds, data: bytes) -> None:
         """The reverse of ``export``."""
@@ -163,6 +164,9 @@ class Attention(Protocol):
     ) -> None:
         """Rotate q in place, rotate k, and put k and v in the cache.
 
+        The rows of q, k and v may lie apart, as views of one fused projection do; within
+        a row the heads lie together.
+
         :param q: [T, Hq, D]; rotated in place
         :param k: [T, Hk, D]; may be rotated in place
         :param v: [T, Hk, D]
@@ -173,7 +177,7 @@ class Attention(Protocol):
     def attend(self, layer: int, q: "torch.Tensor") -> "torch.Tensor":
         """Softmax attention of every row over its cached positions, its own included.
 
-        :param q: [T, Hq, D], rotated
+        :param q: [T, Hq, D], rotated; its rows may lie apart
         :return: [T, Hq * D]
         """
 

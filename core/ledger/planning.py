@@ -103,7 +103,7 @@ def plan_stack(context: ExecutorContext, asked: Asked = Asked()) -> Plan:  # noq
     return Plan(
         lines=_lines(
             weights,
-            _kv(blocks, block_bytes, asked, _too_long(context, asked)),
+            _kv(blocks, block_bytes, asked, spec.cache_dtype, _too_long(context, asked)),
             swap,
             _runtime(context, asked),
             asked,
@@ -121,8 +121,9 @@ def plan_stack(context: ExecutorContext, asked: Asked = Asked()) -> Plan:  # noq
 
 
 def token_bytes(spec: KVSpec) -> int:
-    """Logical KV bytes of one token, all layers."""
-    return spec.num_layers * 2 * spec.num_kv_heads * spec.head_dim * BYTES[spec.dtype]
+    """Logical KV bytes of one token, all layers; scales included."""
+    kept = spec.head_dim * BYTES[spec.cache_dtype or spec.dtype] + (4 if spec.cache_dtype else 0)
+    return spec.num_layers * 2 * spec.num_kv_heads * kept
 
 
 def pool_blocks(limits: Limits, kv_bytes: int, block_bytes: int) -> int:
@@ -171,7 +172,7 @@ def _runtime(context: ExecutorContext, asked: Asked) -> Line:
 
 def _kv_shape(context: ExecutorContext) -> tuple[KVSpec, int]:
     """The KV spec and the bytes of a block, as the kernel lays it out."""
-    from ..weights import attention_signature, kv_spec
+    from ..kv import attention_signature, kv_spec
 
     limits = context.limits
     spec = kv_spec(
@@ -179,6 +180,7 @@ def _kv_shape(context: ExecutorContext) -> tuple[KVSpec, int]:
         block_size=limits.block_size,
         max_model_len=limits.max_model_len,
         dtype=context.dtype,
+        cache_dtype=context.cache_dtype,
     )
     try:
         attention = context.table.resolve(attention_signature(spec))(spec)
@@ -187,10 +189,10 @@ def _kv_shape(context: ExecutorContext) -> tuple[KVSpec, int]:
     return spec, attention.bytes_per_block
 
 
-def _kv(blocks: int, block_bytes: int, asked: Asked, warning: str = "") -> Line:
+def _kv(blocks: int, block_bytes: int, asked: Asked, kept: str = "", warning: str = "") -> Line:
     asks = asked.requests and asked.tokens
     each = f"{asked.requests} requests of {asked.tokens:,} tokens" if asks else ""
-    note = ", ".join(filter(None, (f"{blocks:,} blocks", each, warning)))
+    note = ", ".join(filter(None, (f"{blocks:,} blocks", kept, each, warning)))
     return Line(name="kv", planned=blocks * block_bytes, note=note)
 
 

@@ -11,6 +11,7 @@ from enginebay import hookimpl
 from enginebay.flow import BlockOp, StepPlan, StepResult
 from enginebay.hookspecs.executor import Executor, ExecutorContext, Handle, Holding
 from enginebay.hookspecs.kernel import Buffered, HostSlots
+from enginebay.kv import attention_signature, kv_spec
 from enginebay.ledger.peak import measured_peak
 from enginebay.ledger.planning import plan_stack, pool_blocks
 from enginebay.ledger.process import give_back
@@ -18,7 +19,7 @@ from enginebay.ledger.room import check_room
 from enginebay.ledger.shortage import on_line
 from enginebay.ledger.storages import bytes_by_line, storage_key
 from enginebay.runner import Runner
-from enginebay.weights import attention_signature, kv_spec, open_builder
+from enginebay.weights import open_builder
 
 from .warm_up import decode_plan, prompt_plan
 
@@ -76,6 +77,7 @@ class Local:
             block_size=limits.block_size,
             max_model_len=limits.max_model_len,
             dtype=context.dtype,
+            cache_dtype=context.cache_dtype,
         )
         self.attention = context.table.resolve(attention_signature(kv))(kv)
         self.num_blocks = pool_blocks(limits, context.kv_bytes, self.attention.bytes_per_block)

@@ -13,10 +13,11 @@ from enginebay.hookspecs.format import TensorInfo
 from enginebay.hookspecs.kernel import KernelContext
 from enginebay.hookspecs.model import ModelContext
 from enginebay.hookspecs.quant import PackedLinear
+from enginebay.kv import attention_signature, kv_spec
 from enginebay.plugins.kernels.reference import ReferenceKernels
 from enginebay.plugins.models import llama
 from enginebay.plugins.quant.none import Float
-from enginebay.weights import CheckpointBuilder, attention_signature, kv_spec, load_decoder
+from enginebay.weights import CheckpointBuilder, load_decoder
 
 FAMILY = llama.enginebay_model(llama.Options(), ModelContext())
 
