@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from enginebay.hookspecs.kernel import Offer, OpSignature
 from enginebay.hookspecs.quant import PackedLinear
 
 from . import cpu_pool
@@ -34,6 +35,8 @@ from .cpu_codes_panels import (
     X_STEP,
     CodePanels,
     X,
+    pack_bytes,
+    pack_nibbles,
 )
 from .cpu_codes_tile import COLUMNS, ROW, byte_tile, nibble_tile
 from .cpu_features import wide
@@ -136,6 +139,17 @@ class Codes:
         self._step = 0
         self._reserve(0)
 
+    def offers(self) -> tuple[Offer, ...]:
+        """Both products as ``linear`` and as ``logits``, which is float32 anyway."""
+        return tuple(
+            offer
+            for op in ("linear", "logits")
+            for offer in (
+                Offer(op, "int8-codes", self.bytes, True, _supports_bytes, pack=pack_bytes),
+                Offer(op, "int4-codes", self.nibbles, True, _supports_nibbles, pack=pack_nibbles),
+            )
+        )
+
     def bytes(
         self, x: torch.Tensor, packed: PackedLinear, residual: torch.Tensor | None = None
     ) -> torch.Tensor:
@@ -198,3 +212,23 @@ def _laid_out(packed: PackedLinear) -> CodePanels:
         msg = f"layer {packed.name!r} was not laid out by this kernel's pack"
         raise TypeError(msg)
     return packed
+
+
+def _supports_bytes(signature: OpSignature) -> str | None:
+    """Why not, for another dtype, another scheme, or int8 codes with offsets."""
+    if signature.scheme == "int8" and "offsets" in signature.features:
+        return "runs int8 codes without offsets"
+    return _supports("int8", signature)
+
+
+def _supports_nibbles(signature: OpSignature) -> str | None:
+    """Why not, for another dtype or scheme."""
+    return _supports("int4", signature)
+
+
+def _supports(scheme: str, signature: OpSignature) -> str | None:
+    if signature.scheme != scheme:
+        return f"runs the scheme {scheme!r}, not {signature.scheme!r}"
+    if signature.dtype != "float32":
+        return f"computes in float32, not {signature.dtype}"
+    return None
