@@ -165,6 +165,11 @@ def _static(config: QuantizationConfig, key: str, given: Any) -> bool:
 def _strings(config: QuantizationConfig, key: str, given: Any) -> None:
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise config.refusal(key, given, "it must be a list of names and 're:' patterns")
+    for each in given:
+        try:
+            re.compile(each.removeprefix("re:") if each.startswith("re:") else "")
+        except re.error as error:
+            raise config.refusal(key, each, f"its pattern can't be read ({error})") from error
 
 
 def _only(

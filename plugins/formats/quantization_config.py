@@ -25,7 +25,8 @@ class QuantizationConfig:
 
     where: str
     """File and key, for messages."""
-    method: str
+    method: Any
+    """``quant_method``, whatever it is."""
     entries: Mapping[str, Any]
 
     def refusal(self, key: str, value: Any, fix: str) -> ModelError:
@@ -61,7 +62,7 @@ def find_quantization(folder: Path, config: Mapping[str, Any]) -> QuantizationCo
     """
     for key in _KEYS:
         if config.get(key):
-            return _checked(f"{folder / 'config.json'}: {key}", config[key], "")
+            return _checked(f"{folder / 'config.json'}: {key}", config[key])
     for file, method in _FILES.items():
         entries = read_json(folder / file)
         if entries:
@@ -69,12 +70,12 @@ def find_quantization(folder: Path, config: Mapping[str, Any]) -> QuantizationCo
     return None
 
 
-def _checked(where: str, entries: Any, default: str) -> QuantizationConfig:
+def _checked(where: str, entries: Any, default: str | None = None) -> QuantizationConfig:
     if not isinstance(entries, dict):
         msg = f"{where} is {entries!r}; it must be a table that describes the quantization"
         raise ModelError(msg)
     method = entries.get("quant_method", default)
-    return QuantizationConfig(where=where, method=str(method), entries=entries)
+    return QuantizationConfig(where=where, method=method, entries=entries)
 
 
 def _listed(allowed: tuple[Any, ...]) -> str:

@@ -108,10 +108,10 @@ def take_over(plain: Checkpoint, folder: Path) -> Checkpoint:
     if config is None:
         refuse_leftovers(plain.tensors, "config.json has no 'quantization_config'")
         return plain
-    if config.method not in _METHODS:
+    if not isinstance(config.method, str) or config.method not in _METHODS:
         known = ", ".join(_METHODS)
         fix = f"what can be read is {known}; or use the unquantized model or a GGUF file"
-        raise config.refusal("quant_method", config.entries.get("quant_method"), fix)
+        raise config.refusal("quant_method", config.method, fix)
     weights = _METHODS[config.method](config, plain)
     if not weights:
         msg = f"{config.where} says {config.method}, but no tensor of {plain.location} is quantized"

@@ -1,5 +1,7 @@
 """compressed-tensors checkpoints: every form against a formula, everything else refused."""
 
+import json
+
 import pytest
 import torch
 
@@ -160,3 +162,109 @@ def test_packed_words(quantized, pack, bits, symmetric, size):
     model = quantized(entry(weights, layout="pack-quantized"), convert)
     _, stored = check(model, bits=bits, group_size=width or 64, offsets=not symmetric)
     assert stored.codes.shape == (64, 64)
+
+
+def test_rows_that_fill_no_word(quantized, pack):
+    """Codes and zero points that end within a word; the stored shape tells where."""
+    size, weights = 20, group(num_bits=4, symmetric=False)
+    model = quantized(
+        entry(weights, layout="pack-quantized"),
+        packed(pack, 4, symmetric=False),
+        hidden_size=4 * size,
+        intermediate_size=84,
+        head_dim=size,
+        vocab_size=300,
+    )
+    checkpoint = model.open()
+    for name, value in model.values.items():
+        assert torch.equal(checkpoint.load(name), value), name
+    assert checkpoint.stored("model.layers.0.mlp.down_proj.weight").codes.shape == (80, 84)
+
+
+def test_columns_out_of_order(quantized, pack):
+    """Case 72: act-order's indices give each column its group; codes are not offered."""
+    order = torch.arange(64).flip(0).div(32, rounding_mode="floor")
+
+    def convert(module, weight):
+        if weight.shape[1] != 64 or module in (EMBEDDING, HEAD):
+            return None
+        codes, scales, _, _ = quantize(weight, 4, 32)
+        parts = {
+            "weight_packed": pack(codes + 8, 4),
+            "weight_scale": scales,
+            "weight_shape": torch.tensor(weight.shape),
+            "weight_g_idx": order.int(),
+        }
+        return parts, codes.float() * scales.float()[:, order]
+
+    weights = group(num_bits=4, strategy="group", group_size=32, actorder="group")
+    ignore = [HEAD, "re:.*down_proj"]
+    model = quantized(entry(weights, layout="pack-quantized", ignore=ignore), convert)
+    checkpoint = model.open()
+    assert checkpoint.form(f"{Q}.weight") is None
+    assert torch.equal(checkpoint.load(f"{Q}.weight"), model.values[f"{Q}.weight"])
+    assert torch.equal(*model.logits())
+
+
+def test_indices_in_order_or_never_filled_in_keep_codes(quantized, pack, rewrite):
+    """A weight_g_idx that says nothing new costs no codes."""
+    weights = group(num_bits=4, strategy="group", group_size=32)
+    model = quantized(entry(weights, layout="pack-quantized"), packed(pack, 4, 32))
+    for order in (torch.arange(64) // 32, torch.full((64,), -1)):
+        rewrite(model.folder, {f"{Q}.weight_g_idx": order.int()})
+        stored = model.open().stored(f"{Q}.weight")
+        assert torch.equal(stored.dequantized(), model.values[f"{Q}.weight"])
+
+
+@pytest.mark.parametrize("ignored", [[HEAD, Q], [HEAD, "re:.*0.self_attn.q"]])
+def test_ignored_layers_stay_plain(quantized, ignored):
+    """Case 72: by name and by pattern; a fused layer then has parts of two forms."""
+    model = quantized(
+        entry(group(inputs=DYNAMIC), ignore=ignored), plain(skip=(EMBEDDING, HEAD, Q))
+    )
+    checkpoint = model.open()
+    assert checkpoint.form(f"{Q}.weight") is None
+    assert checkpoint.form(f"{K}.weight") == StoredForm(bits=8, group_size=64, inputs="int8")
+    assert torch.equal(*model.logits())
+
+
+def test_groups_name_their_layers(quantized):
+    """A name comes before a pattern, a pattern before the class, wherever they stand."""
+    groups = (
+        group(),
+        group(["re:.*self_attn.*"], strategy="group", group_size=16),
+        group([Q], num_bits=4),
+    )
+    sizes = {Q: (4, 64), K: (8, 16), GATE: (8, 64)}
+
+    def convert(module, weight):
+        if module in (EMBEDDING, HEAD):
+            return None
+        bits, size = sizes.get(module, (8, 16 if "self_attn" in module else weight.shape[1]))
+        return plain(bits, size)(module, weight)
+
+    model = quantized(entry(*groups), convert)
+    checkpoint = model.open()
+    forms = {module: checkpoint.form(f"{module}.weight") for module in sizes}
+    assert {module: (form.bits, form.group_size) for module, form in forms.items()} == sizes
+    assert torch.equal(*model.logits())
+
+
+def test_older_names(quantized):
+    """Case 72: compression_config, group_size for the strategy, zero points of 0."""
+    weights = group(strategy=None, group_size=-1) | {"output_activations": None}
+    zeros = {"weight_zero_point": torch.zeros(1, dtype=torch.int8)}
+
+    def convert(module, weight):
+        made = plain()(module, weight)
+        if made is not None:
+            made[0]["weight_zero_point"] = zeros["weight_zero_point"].repeat(len(weight), 1)
+        return made
+
+    model = quantized(entry(weights, sparsity_config={"format": "dense"}), convert)
+    text = json.loads((model.folder / "config.json").read_text())
+    text["compression_config"] = text.pop("quantization_config")
+    (model.folder / "config.json").write_text(json.dumps(text))
+    checkpoint = model.open()
+    assert checkpoint.form(f"{Q}.weight") == StoredForm(bits=8, group_size=64)
+    assert torch.equal(checkpoint.load(f"{Q}.weight"), model.values[f"{Q}.weight"])
