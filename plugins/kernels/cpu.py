@@ -29,6 +29,7 @@ from enginebay.hookspecs.kernel import (
 from enginebay.hookspecs.quant import PackedLinear
 
 from .cpu_attention import CpuAttention
+from .cpu_codes import Codes
 from .cpu_linear import Products
 from .cpu_logits import Logits
 from .cpu_panels import pack_float, pack_int
@@ -114,6 +115,7 @@ class CpuKernels:
         self.quantizations = Quantizations(self.pool)
         self.products = Products(self.pool)
         self.heads = Logits(self.pool)
+        self.codes = Codes(self.pool)
 
     def attention(self, spec: KVSpec) -> Attention:
         """Attention with a KV store of its own."""
@@ -133,6 +135,7 @@ class CpuKernels:
             Offer("attention", "numba", self.attention, True, known_features_only),
             *self._floats(),
             *(offer for op in ("linear", "logits") for offer in self._int8(op)),
+            *self.codes.offers(),
         )
 
     def _floats(self) -> Sequence[Offer]:
