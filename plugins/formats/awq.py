@@ -14,12 +14,13 @@ from enginebay.errors import ModelError
 from enginebay.hookspecs.format import Checkpoint, StoredForm
 
 from .codes import Codes, numbered
-from .packed_words import unpack_words
 from .quantization_config import QuantizationConfig
 from .quantized_weight import FLOATS, QuantizedWeight, count_groups, expect, scales_of
 
 _PLACES: Final = (0, 4, 1, 5, 2, 6, 3, 7)
 """Where in a word each of eight neighbouring rows is."""
+_CHUNK: Final = 64
+"""Words of a row at a time: they stay in the cache from one pass to the next."""
 
 
 def find_weights(config: QuantizationConfig, checkpoint: Checkpoint) -> dict[str, QuantizedWeight]:
@@ -92,8 +93,10 @@ def _read(checkpoint: Checkpoint, module: str) -> Codes:
 def _rows(words: torch.Tensor) -> torch.Tensor:
     """int32 [columns, words] -> uint8 [rows, columns], rows in order."""
     columns, count = words.shape
-    stored = unpack_words(words, 4, count * 8).view(columns, count, 8)
     rows = torch.empty(count, 8, columns, dtype=torch.uint8)
-    for row, place in enumerate(_PLACES):
-        rows[:, row] = stored[:, :, place].t()
+    for begin in range(0, count, _CHUNK):
+        # A word holds codes of eight rows: whole columns of words become rows at once.
+        part = words[:, begin : begin + _CHUNK].t().contiguous()
+        for row, place in enumerate(_PLACES):
+            rows[begin : begin + _CHUNK, row] = (part >> (4 * place)) & 15
     return rows.view(count * 8, columns)

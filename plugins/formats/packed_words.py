@@ -1,6 +1,13 @@
 """Codes packed into 32-bit words, the first in the lowest bits."""
 
+from typing import Final
+
 import torch
+
+_CHUNK: Final = 32_768
+"""Words at a time: they stay in the cache from one pass to the next."""
+_SPREAD: Final = ((16, 0x0000FFFF0000FFFF), (8, 0x00FF00FF00FF00FF), (4, 0x0F0F0F0F0F0F0F0F))
+"""Shift and mask of each pass that halves the fields of a word, ending at 4 bits a byte."""
 
 
 def words_for(count: int, bits: int) -> int:
@@ -9,15 +16,17 @@ def words_for(count: int, bits: int) -> int:
 
 
 def unpack_words(words: torch.Tensor, bits: int, count: int) -> torch.Tensor:
-    """int32 [rows, words] -> uint8 [rows, count], memory of its own for 4 bits.
+    """int32 [rows, words] -> uint8 [rows, count].
 
-    :param words: contiguous; the last one of a row may hold fewer than its codes
+    :param words: contiguous; the last of a row may hold less than its fill. Codes of 8
+        bits are a view of them where every word is full
     :param bits: 4 or 8
     """
-    octets = words.view(torch.uint8)
     if bits == 8:
-        return octets[:, :count].contiguous()
-    codes = torch.empty(len(octets), octets.shape[1], 2, dtype=torch.uint8)
-    torch.bitwise_and(octets, 15, out=codes[:, :, 0])
-    torch.bitwise_right_shift(octets, 4, out=codes[:, :, 1])
-    return codes.view(len(octets), -1)[:, :count].contiguous()
+        return words.view(torch.uint8)[:, :count].contiguous()
+    spread = torch.empty(words.numel(), dtype=torch.int64)
+    for target, part in zip(spread.split(_CHUNK), words.view(-1).split(_CHUNK), strict=True):
+        target.copy_(part).bitwise_and_(0xFFFFFFFF)
+        for shift, mask in _SPREAD:
+            target.bitwise_or_(target << shift).bitwise_and_(mask)
+    return spread.view(torch.uint8).view(len(words), -1)[:, :count].contiguous()
