@@ -11,7 +11,7 @@ import msgspec
 from .errors import PluginError
 from .hookspecs.kernel import FUSED, Kernels, Offer, OpSignature
 
-DISPROVED: Final = "is wrong on this machine"
+DISPROVED: Final = "failed its proof"
 """Begins the reason of an offer that failed its own proof."""
 
 

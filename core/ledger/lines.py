@@ -3,6 +3,7 @@
 from typing import Final
 
 from ..flow import Frozen
+from ..hookspecs.quant import QuantReport
 
 NAMES: Final = ("weights", "kv", "swap", "runtime", "communication", "host", "reserve")
 """The lines, in the order in which they are shown."""
@@ -45,6 +46,19 @@ class Line(Frozen, frozen=True, kw_only=True):
         return not self.note.startswith(NOT_ASKED)
 
 
+class Decision(Frozen, frozen=True, kw_only=True):
+    """One of the three choices of a number format, each made for itself."""
+
+    what: str
+    """``weights``, ``activations`` or ``kv``."""
+    choice: str
+    num_bytes: int = 0
+    """Of values and codes; nothing for activations, which live only in a step."""
+    metadata_bytes: int = 0
+    """Of scales and offsets beside them."""
+    note: str = ""
+
+
 class Plan(Frozen, frozen=True, kw_only=True):
     """A ledger before anything is loaded."""
 
@@ -62,6 +76,11 @@ class Plan(Frozen, frozen=True, kw_only=True):
     """Whether the host's memory is another than the device's."""
     stored: tuple[Part, ...] = ()
     """The checkpoint's tensors as they are in its files, by stored type."""
+    decisions: tuple[Decision, ...] = ()
+    quantization: QuantReport | None = None
+    """What the quantizer said when the load was rehearsed."""
+    copies: str = ""
+    """A tied weight that is kept twice: both names, forms and sizes."""
 
     def line(self, name: str) -> Line:
         """The line of that name; empty when the plan has none."""

@@ -85,16 +85,11 @@ def plan_stack(context: ExecutorContext, asked: Asked = Asked()) -> Plan:  # noq
 
     :raises CapacityError: ``engine.kv_memory`` holds no block
     """
-    from .rehearsal import grouped, rehearse, stored
-    from .storages import bytes_by_line
+    from .decisions import decisions, tied_copies
+    from .rehearsal import rehearse, stored
 
-    held, note = rehearse(context)
-    weights = Line(
-        name="weights",
-        planned=bytes_by_line(held).get("weights", 0),
-        note=note or "rehearsed without reading",
-        parts=grouped(held),
-    )
+    rehearsal = rehearse(context)
+    held = rehearsal.held
     spec, block_bytes = _kv_shape(context)
     pool = pool_blocks(context.limits, context.kv_bytes, block_bytes)
     blocks = asked.requests * -(-asked.tokens // spec.block_size) or pool
@@ -102,7 +97,7 @@ def plan_stack(context: ExecutorContext, asked: Asked = Asked()) -> Plan:  # noq
     swap = Line(name="swap", planned=slots * block_bytes, note=f"{slots} host slots")
     return Plan(
         lines=_lines(
-            weights,
+            rehearsal.line,
             _kv(blocks, block_bytes, asked, spec.cache_dtype, _too_long(context, asked)),
             swap,
             _runtime(context, asked),
@@ -117,6 +112,9 @@ def plan_stack(context: ExecutorContext, asked: Asked = Asked()) -> Plan:  # noq
         device_memory=asked.device_memory,
         host_is_elsewhere=context.device != "cpu",
         stored=stored(context.checkpoint),
+        decisions=decisions(held, rehearsal.report, spec, blocks * block_bytes),
+        quantization=rehearsal.report,
+        copies=tied_copies(context.spec, held),
     )
 
 

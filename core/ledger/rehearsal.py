@@ -8,6 +8,7 @@ projections, tied heads, scales and copies what the load will do, to the byte.
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,32 +16,52 @@ import torch
 
 from ..hookspecs.executor import Holding
 from ..weights import CheckpointBuilder
-from .lines import Part
-from .storages import storage_bytes
+from .lines import Line, Part
+from .storages import bytes_by_line, storage_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..hookspecs.executor import ExecutorContext
     from ..hookspecs.format import Checkpoint
+    from ..hookspecs.quant import QuantReport
 
 log = structlog.get_logger(__name__)
 
 
-def rehearse(context: ExecutorContext) -> tuple[tuple[Holding, ...], str]:
-    """What the weights will be.
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a load will leave behind."""
 
-    :return: the tensors, on ``meta``, and a note that says how they were found. A family
-        or scheme that can't work without bytes is taken from its weight map, in the
-        stack's dtype
-    """
+    held: tuple[Holding, ...]
+    """The tensors, on ``meta``."""
+    report: QuantReport | None
+    """What the quantizer said of them; ``None`` when it could not be rehearsed."""
+    note: str = ""
+    """Why not."""
+
+    @property
+    def line(self) -> Line:
+        """The ledger's line ``weights``."""
+        return Line(
+            name="weights",
+            planned=bytes_by_line(self.held).get("weights", 0),
+            note=self.note or "rehearsed without reading",
+            parts=grouped(self.held),
+        )
+
+
+def rehearse(context: ExecutorContext) -> Rehearsal:
+    """What the weights will be. A family or scheme that can't work without bytes is taken
+    from its weight map, in the stack's dtype."""
     spec, family = context.spec, context.family
     weights = family.weights(spec)
+    quantizer = copy.deepcopy(context.quantizer)  # it may count what it has packed
     try:
         builder = CheckpointBuilder(
             context.checkpoint,
             weights,
-            copy.deepcopy(context.quantizer),  # it may count what it has packed
+            quantizer,
             context.table,
             context.dtype,
             "meta",
@@ -53,8 +74,9 @@ def rehearse(context: ExecutorContext) -> tuple[tuple[Holding, ...], str]:
             Holding("weights", w.name, torch.empty(w.shape, dtype=dtype, device="meta"), w.role)
             for w in weights
         ]
-        return tuple(held), f"from the weight map in {context.dtype}, not rehearsed: {error}"
-    return tuple(builder.holdings.values()), ""
+        note = f"from the weight map in {context.dtype}, not rehearsed: {error}"
+        return Rehearsal(tuple(held), None, note)
+    return Rehearsal(tuple(builder.holdings.values()), quantizer.report())
 
 
 def grouped(holdings: Iterable[Holding]) -> tuple[Part, ...]:

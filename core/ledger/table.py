@@ -32,7 +32,7 @@ def plan_table(plan: Plan) -> str:
     if plan.device_memory:
         rows.append(("left", size(plan.left), "" if plan.left >= 0 else "it does not fit"))
     text = columns(("line", "planned", ""), rows)
-    return "\n".join([text, *_requests(plan), *_stored(plan)])
+    return "\n".join([text, *_decisions(plan), *_requests(plan), *_stored(plan)])
 
 
 def block_table(ways: Sequence[Rounding], whole: Rounding, count: int) -> str:
@@ -65,6 +65,21 @@ def _both(num_bytes: int) -> str:
     if num_bytes < 2**28:
         return f"{size(num_bytes)} ({num_bytes / 1e6:.1f} MB)"
     return f"{num_bytes / 2**30:.2f} GiB ({num_bytes / 1e9:.1f} GB)"
+
+
+def _decisions(plan: Plan) -> list[str]:
+    if not plan.decisions:
+        return []
+    rows = [
+        (each.what, each.choice, *_figures(each.num_bytes, each.metadata_bytes), each.note)
+        for each in plan.decisions
+    ]
+    told = ["", columns(("decision", "choice", "bytes", "scales", ""), rows)]
+    return told + ([f"the tied weight is kept twice: {plan.copies}"] if plan.copies else [])
+
+
+def _figures(num_bytes: int, metadata_bytes: int) -> tuple[str, str]:
+    return (size(num_bytes), size(metadata_bytes)) if num_bytes else ("-", "-")
 
 
 def _requests(plan: Plan) -> list[str]:
