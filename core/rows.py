@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +22,8 @@ class Row:
     """One sequence as the executor knows it: its tokens and its block table."""
 
     __slots__ = (
-        "end_ids", "greedy", "index", "num_prompt", "params", "sampling", "seed", "table",
-        "token_ids",
+        "changes", "end_ids", "greedy", "index", "num_prompt", "params", "sampling", "seed",
+        "table", "token_ids",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +43,8 @@ class Row:
         self.end_ids = end_ids
         self.greedy = greedy
         self.table = np.zeros(_FIRST_TABLE, dtype=np.int32)
+        self.changes = 0
+        """How often its table was changed."""
 
     def set_table(self, first: int, block_ids: tuple[int, ...]) -> None:
         """Entries from ``first`` on are now ``block_ids``."""
@@ -52,18 +54,41 @@ class Row:
             grown[: len(self.table)] = self.table
             self.table = grown
         self.table[first:end] = block_ids
+        self.changes += 1
+
+
+class Places(NamedTuple):
+    """What every step of S sequences with one row each has in common."""
+
+    numbers: np.ndarray
+    """int64 [S]: 0, 1, 2 ..."""
+    row_starts: torch.Tensor
+    """int32 [S + 1], the same on the device"""
+    logit_rows: torch.Tensor
+    """int64 [S], the same on the device"""
 
 
 class BatchMaker:
-    """Lays out plans as batches, on one device."""
+    """Lays out plans as batches, on one device. Batches share tensors: they are read only."""
 
     def __init__(self, block_size: int, device: str) -> None:
         self._block_size = block_size
         self._device = device
+        self._places: dict[int, Places] = {}
+        """By the number of sequences."""
+        self._table_rows: list[Row] = []
+        """Whose block tables the last step had."""
+        self._tables = np.zeros((0, 0), dtype=np.int32)
+        self._table_states: list[tuple[int, int]] = []
+        """Of each row of the last tables: changes until then, and entries in use."""
 
     def make(self, plan: StepPlan, rows: Mapping[int, Row]) -> Batch:
         """Every span's rows, in the plan's order. Block tables must be up to date."""
         spans = plan.spans
+        if all(span.num_tokens == 1 and span.logits_from >= 0 for span in spans):
+            return self._decode(
+                [span.start for span in spans], [rows[s.sequence_id] for s in spans]
+            )
         counts = np.array([span.num_tokens for span in spans], dtype=np.int64)
         starts = np.array([span.start for span in spans], dtype=np.int64)
         row_starts = np.zeros(len(spans) + 1, dtype=np.int32)
@@ -72,7 +97,7 @@ class BatchMaker:
         offsets = np.arange(len(owners)) - row_starts[owners]
         positions = starts[owners] + offsets
         contexts = (starts + counts).astype(np.int32)
-        tables = self._tables([rows[span.sequence_id] for span in spans], contexts)
+        tables = self._filled([rows[span.sequence_id] for span in spans], contexts)
         blocks = tables[owners, positions // self._block_size].astype(np.int64)
         return Batch(
             token_ids=self._tensor(self._token_ids(spans, rows, len(owners))),
@@ -85,12 +110,47 @@ class BatchMaker:
             block_size=self._block_size,
         )
 
-    def _tables(self, rows: list[Row], contexts: np.ndarray) -> np.ndarray:
-        width = -(-int(contexts.max()) // self._block_size)
-        tables = np.zeros((len(rows), width), dtype=np.int32)
-        for number, (row, context) in enumerate(zip(rows, contexts.tolist(), strict=True)):
-            used = -(-context // self._block_size)
-            tables[number, :used] = row.table[:used]
+    def _decode(self, starts: list[int], rows: list[Row]) -> Batch:
+        """One row of each sequence, and logits of each: most steps are such."""
+        positions = np.array(starts, dtype=np.int64)
+        contexts = (positions + 1).astype(np.int32)
+        tables = self._filled(rows, contexts)
+        places = self._places.get(len(rows)) or self._placed(len(rows))
+        blocks, offsets = np.divmod(positions, self._block_size)
+        slots = tables[places.numbers, blocks] * np.int64(self._block_size) + offsets
+        ids = [row.token_ids[start] for row, start in zip(rows, starts, strict=True)]
+        return Batch(
+            token_ids=self._tensor(np.array(ids, dtype=np.int64)),
+            positions=self._tensor(positions),
+            row_starts=places.row_starts,
+            contexts=self._tensor(contexts),
+            tables=self._tensor(tables),
+            slots=self._tensor(slots),
+            logit_rows=places.logit_rows,
+            block_size=self._block_size,
+        )
+
+    def _placed(self, count: int) -> Places:
+        numbers = np.arange(count, dtype=np.int64)
+        row_starts = self._tensor(np.arange(count + 1, dtype=np.int32))
+        places = self._places[count] = Places(numbers, row_starts, self._tensor(numbers))
+        return places
+
+    def _filled(self, rows: list[Row], contexts: np.ndarray) -> np.ndarray:
+        """The block tables. Rows stay as they were in the last step's where they can."""
+        used = (-(-contexts // self._block_size)).tolist()
+        width, states = max(used), [(row.changes, n) for row, n in zip(rows, used, strict=True)]
+        same = width == self._tables.shape[1] and rows == self._table_rows
+        if same and states == self._table_states:
+            return self._tables
+        tables = self._tables.copy() if same else np.zeros((len(rows), width), dtype=np.int32)
+        before = self._table_states if same else [(-1, 0)] * len(rows)
+        for number, (state, known) in enumerate(zip(states, before, strict=True)):
+            if state != known:
+                filled = state[1]
+                tables[number, :filled] = rows[number].table[:filled]
+                tables[number, filled:] = 0
+        self._tables, self._table_rows, self._table_states = tables, rows, states
         return tables
 
     @staticmethod

@@ -70,7 +70,8 @@ class Runner:
             greedy = self._is_greedy(params, start.sampling)
             self.rows[start.sequence_id] = Row(start, params, ends, greedy=greedy)
         for span in plan.spans:
-            self.rows[span.sequence_id].set_table(span.table_from, span.table)
+            if span.table:
+                self.rows[span.sequence_id].set_table(span.table_from, span.table)
         self._move(plan.block_ops)
 
     def _is_greedy(self, params: Mapping[str, Any], sampling: SamplingParams) -> bool:
@@ -90,6 +91,14 @@ class Runner:
         place = 0
         drawn_at_once = self._draw_greedy(plan, logits)
         for span in plan.spans:
+            token = drawn_at_once.get(span.sequence_id)
+            if token is not None and not isinstance(token, RowError):
+                row = self.rows[span.sequence_id]
+                if row.sampling.logprobs is None:
+                    row.token_ids.append(token)
+                    outputs.append(SequenceResult(sequence_id=span.sequence_id, token_ids=(token,)))
+                    place += 1
+                    continue
             first_drawn = span.num_tokens if span.logits_from < 0 else span.logits_from - span.start
             if span.prompt_logits:
                 share = logits[place : place + span.num_tokens]
@@ -105,13 +114,14 @@ class Runner:
     def _draw_greedy(self, plan: StepPlan, logits: torch.Tensor) -> dict[int, int | RowError]:
         """Tokens of all plain greedy rows, when nothing else is in the step: one argmax."""
         spans = [span for span in plan.spans if span.logits_from >= 0 or span.prompt_logits]
-        plain = [
-            self.rows[span.sequence_id].greedy and not span.drafts and not span.prompt_logits
-            for span in spans
+        rows = self.rows
+        places = [
+            number
+            for number, span in enumerate(spans)
+            if rows[span.sequence_id].greedy and not span.drafts and not span.prompt_logits
         ]
-        if not any(plain) or len(spans) != len(logits):
+        if not places or len(spans) != len(logits):
             return {}
-        places = [number for number, is_plain in enumerate(plain) if is_plain]
         chosen = logits if len(places) == len(logits) else logits[places]
         tokens = self.chain.draw_greedy(chosen)
         return {spans[p].sequence_id: token for p, token in zip(places, tokens, strict=True)}

@@ -94,10 +94,11 @@ class Chain:
         :return: the best token id of each row, of equals the lowest; or the row's error
         """
         best = first_best(rows)
-        tops = rows.gather(1, best.unsqueeze(1)).squeeze(1)
-        return [
-            _fault(top) or token for token, top in zip(best.tolist(), tops.tolist(), strict=True)
-        ]
+        tokens: list[int | RowError] = best.tolist()
+        tops = rows.gather(1, best.unsqueeze(1)).squeeze(1).tolist()
+        if not all(map(math.isfinite, tops)):
+            tokens = [_fault(top) or token for token, top in zip(tokens, tops, strict=True)]
+        return tokens
 
     def draw(self, row: torch.Tensor, view: RowView) -> Drawn:
         """Run the active members on one row (float32 [V], which stays as it is).
