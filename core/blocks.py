@@ -99,7 +99,8 @@ class Blocks:
         answer = self.allocator.reserve(sequence.id, start, end)
         if isinstance(answer, Reservation):
             self._holdings.check_reservation(answer, sequence, end)
-            sequence.table[answer.first :] = answer.block_ids
+            if answer.block_ids or answer.first < len(sequence.table):
+                sequence.table[answer.first :] = answer.block_ids
         return answer
 
     def restore(self, sequence: Sequence, start: int) -> list[BlockOp]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .roster import Roster
 
 WAYS: Final = frozenset(get_args(How))
+_ONE: Final = Grant(num_tokens=1)
+"""What decoding is granted, for every sequence in every step."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,12 @@ class StepBuilder:
     @property
     def running(self) -> Sequence_[SequenceView]:
         """Started sequences that can run now, oldest start first."""
-        return [s for s in self._seats.values() if s.num_scheduled == 0 and not s.stalled]
+        return [s for s in self._seats.values() if not (s.num_scheduled or s.stalled)]
 
     @property
     def stalled(self) -> Sequence_[SequenceView]:
         """Started sequences whose readers are behind, oldest start first."""
-        return [s for s in self._seats.values() if s.num_scheduled == 0 and s.stalled]
+        return [s for s in self._seats.values() if s.window and s.num_scheduled == 0 and s.stalled]
 
     @property
     def tokens_left(self) -> int:
@@ -136,12 +138,12 @@ class StepBuilder:
 
     def run(self, sequence: SequenceView, num_tokens: int | None = None) -> Grant:
         """Schedule more tokens of a running sequence; once a step each."""
-        own = self._own(sequence)
+        own = self._known.get(sequence.id) or self._own(sequence)
         if own.state is not State.RUNNING:
             return self._deny(own, "waiting")
         if own.num_scheduled:
             return self._deny(own, "scheduled")
-        if own.stalled:
+        if own.window and own.stalled:
             return self._deny(own, "stalled")
         if self._tokens_left <= 0:
             return self._deny(own, "tokens")
@@ -222,7 +224,8 @@ class StepBuilder:
         todo = len(own.token_ids) + len(own.drafts) - start - own.num_scheduled
         if todo <= 0:
             return self._deny(own, "done")
-        count = min(todo, self._tokens_left, todo if num_tokens is None else num_tokens)
+        count = todo if num_tokens is None or todo < num_tokens else num_tokens
+        count = min(count, self._tokens_left)
         if count <= 0:
             return self._deny(own, "tokens")
         grown = self._blocks.grow(own, write_from, start + count)
@@ -238,7 +241,7 @@ class StepBuilder:
         self.pending.add(own, start, count, first, table)
         self._tokens_left -= count
         own.num_scheduled += count
-        return Grant(num_tokens=count)
+        return _ONE if count == 1 else Grant(num_tokens=count)
 
     def _deny(self, own: Sequence, reason: str, missing: int = 0) -> Grant:
         grant = Grant(reason=reason, missing=missing)

@@ -13,7 +13,7 @@ Tokens that a step drew past the one that ended a sequence are dropped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .flow import Event, FinishReason, SequenceResult
     from .hookspecs.detokenizer import Detokenizer
     from .sequence import Group, Sequence
+
+_NOTHING: Final = Parsed()
 
 
 class PluginFault(Exception):
@@ -100,34 +102,36 @@ class Commit:
         return Ended(request_id=group.request.id, usage=group.usage(), error=error)
 
     def _tokens(self, sequence: Sequence, result: SequenceResult) -> list[Event]:
-        sampling = sequence.sampling
-        text: list[str] = []
-        taken: list[int] = []
-        reason: FinishReason | None = None
-        stop: str | int | None = None
-        for token in result.token_ids:
-            sequence.token_ids.append(token)
-            taken.append(token)
-            may_stop = sequence.num_generated >= sampling.min_tokens
-            if may_stop and token in sequence.end_ids:
-                if sampling.include_stop_str_in_output and token in sampling.stop_token_ids:
-                    text.append(self._feed(sequence, token, may_stop=False)[0])
-                reason, stop = "stop", token if token in sampling.stop_token_ids else None
-                break
-            piece, hit = self._feed(sequence, token, may_stop=may_stop)
-            text.append(piece)
-            if hit is not None:
-                reason, stop = "stop", hit
-                break
-            if sequence.num_generated >= sequence.max_tokens:
-                reason = "length"
-                break
-        logprobs = result.logprobs and self._named(result.logprobs[: len(taken)])
-        delta = self._delta(sequence, "".join(text), tuple(taken), logprobs)
-        events: list[Event] = [delta]
+        drawn = result.token_ids
+        text, reason, stop = self._take(sequence, drawn[0])
+        count = 1
+        while reason is None and count < len(drawn):
+            more, reason, stop = self._take(sequence, drawn[count])
+            text, count = text + more, count + 1
+        logprobs = result.logprobs and self._named(result.logprobs[:count])
+        taken = drawn if count == len(drawn) else drawn[:count]
+        events: list[Event] = [self._delta(sequence, text, taken, logprobs)]
         if reason is not None:
             events += self.end(sequence, reason, stop)
         return events
+
+    def _take(
+        self, sequence: Sequence, token: int
+    ) -> tuple[str, FinishReason | None, str | int | None]:
+        """Append one token. :return: its text, and why and by what it ends the sequence"""
+        sampling = sequence.sampling
+        sequence.token_ids.append(token)
+        num_generated = len(sequence.token_ids) - sequence.num_prompt
+        may_stop = num_generated >= sampling.min_tokens
+        if may_stop and token in sequence.end_ids:
+            text, given = "", token in sampling.stop_token_ids
+            if sampling.include_stop_str_in_output and given:
+                text = self._feed(sequence, token, may_stop=False)[0]
+            return text, "stop", token if given else None
+        text, hit = self._feed(sequence, token, may_stop=may_stop)
+        if hit is not None:
+            return text, "stop", hit
+        return text, "length" if num_generated >= sequence.max_tokens else None, None
 
     def _feed(self, sequence: Sequence, token: int, *, may_stop: bool) -> tuple[str, str | None]:
         stream = sequence.stream
@@ -174,8 +178,9 @@ class Commit:
         token_ids: tuple[int, ...],
         logprobs: tuple[TokenLogprob, ...] | None,
     ) -> Delta:
-        parsed = Parsed(content=text)
-        if sequence.parser is not None and text:
+        if sequence.parser is None or not text:
+            parsed = Parsed(content=text) if text else _NOTHING
+        else:
             try:
                 parsed = sequence.parser.feed(text)
             except Exception as error:

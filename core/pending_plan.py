@@ -35,20 +35,34 @@ class PendingPlan:
         self, sequence: Sequence, start: int, count: int, table_from: int, table: TokenIds
     ) -> None:
         """Compute ``count`` positions of a sequence from ``start`` on."""
-        end = start + count
-        num_drafts = max(0, end - sequence.num_tokens)
+        end, known = start + count, len(sequence.token_ids)
+        if end == known and sequence.sampling.prompt_logprobs is None:  # decoding, nearly always
+            span = Span(
+                sequence_id=sequence.id,
+                start=start,
+                num_tokens=count,
+                logits_from=known - 1,
+                table_from=table_from,
+                table=table,
+            )
+        else:
+            span = self._span(sequence, start, count, table_from, table)
+        self.spans.append(span)
+
+    @staticmethod
+    def _span(sequence: Sequence, start: int, count: int, table_from: int, table: TokenIds) -> Span:
+        end, known = start + count, len(sequence.token_ids)
         scores = sequence.sampling.prompt_logprobs is not None
-        span = Span(
+        return Span(
             sequence_id=sequence.id,
             start=start,
             num_tokens=count,
-            drafts=sequence.drafts[:num_drafts],
-            logits_from=sequence.num_tokens - 1 if end >= sequence.num_tokens else -1,
+            drafts=sequence.drafts[: max(0, end - known)],
+            logits_from=known - 1 if end >= known else -1,
             prompt_logits=scores and start < sequence.num_prompt - 1,
             table_from=table_from,
             table=table,
         )
-        self.spans.append(span)
 
     def plan(self) -> StepPlan | None:
         """What was collected, or ``None`` when nothing is to be computed."""

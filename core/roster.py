@@ -98,12 +98,15 @@ class Roster:
     def advance(self, span: Span, output: SequenceResult | None, now: float) -> None:
         """Commit one span: tokens, cache bookkeeping, and perhaps the sequence's end."""
         sequence = self.sequences[span.sequence_id]
-        accepted = len(output.token_ids) - 1 if output and output.token_ids else 0
-        rejected = len(span.drafts) - min(accepted, len(span.drafts))
+        rejected = len(span.drafts)
+        if rejected and output and output.token_ids:
+            rejected -= min(len(output.token_ids) - 1, rejected)
         self._watch.recomputed(sequence.computed(span.start, span.num_tokens, rejected))
-        generated = sequence.num_generated
+        known = len(sequence.token_ids)
         self._outbox[sequence.group.client] += self._commit.advance(sequence, output, now)
-        self._watch.ready(sequence, sequence.num_generated - generated, now)
+        count = len(sequence.token_ids) - known
+        if count:
+            self._watch.ready(sequence, count, now)
         if sequence.state is State.ENDED:
             if sequence.reason != "error":
                 self._settle(sequence, rejected)  # a last step's blocks are as good as others
@@ -173,7 +176,7 @@ class Roster:
     def check_readers(self, now: float) -> None:
         """Queue whose readers caught up; cut those that take nothing for too long."""
         for sequence in [*self.seats.values(), *self.parked.values()]:
-            if not sequence.stalled:
+            if not (sequence.window and sequence.stalled):
                 sequence.stalled_since = None
                 if self.parked.pop(sequence.id, None) is not None:
                     self._scheduler.add(sequence)
@@ -203,8 +206,7 @@ class Roster:
         """Seconds to sleep when a step had nothing to compute; ``None``: until woken."""
         if not self.sequences:
             return None
-        stalled = all(sequence.stalled for sequence in self.sequences.values())
-        return STALLED_SECONDS if stalled else IDLE_SECONDS
+        return STALLED_SECONDS if all(s.stalled for s in self.sequences.values()) else IDLE_SECONDS
 
     def _awaited(self, entry: tuple[float, str]) -> bool:
         group = self.groups.get(entry[1])

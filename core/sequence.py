@@ -38,15 +38,24 @@ class Sequence:
     __slots__ = (
         "arrival", "cut", "deadline", "drafts", "end_ids", "first_token_at", "group",
         "high_water", "id", "index", "last_token_at", "max_tokens", "num_cached",
-        "num_computed", "num_computed_ever", "num_preemptions", "num_recomputed",
-        "num_saved", "num_scheduled", "num_written", "parser", "reason", "seed",
-        "stalled_since", "started_at", "state", "stream", "table", "token_ids",
+        "num_computed", "num_computed_ever", "num_preemptions", "num_prompt",
+        "num_recomputed", "num_saved", "num_scheduled", "num_written", "parser", "reason",
+        "request_id", "sampling", "seed", "stalled_since", "started_at", "state", "stream",
+        "table", "token_ids", "window",
     )  # fmt: skip
 
     def __init__(self, sequence_id: int, group: Group, index: int, max_tokens: int) -> None:
         self.id = sequence_id
         self.group = group
         self.index = index
+        self.request_id = group.request.id
+        """Of the request it belongs to."""
+        self.sampling: SamplingParams = group.sampling
+        """The request's, with model defaults merged in."""
+        self.num_prompt = len(group.prompt_ids)
+        """Prompt tokens."""
+        self.window = group.request.window
+        """Tokens that its reader may be behind; 0: no bound."""
         self.seed = group.seed
         self.arrival = group.arrival
         self.deadline = group.deadline
@@ -84,11 +93,6 @@ class Sequence:
         self.parser: Parser | None = None
 
     @property
-    def request_id(self) -> str:
-        """Of the request it belongs to."""
-        return self.group.request.id
-
-    @property
     def tenant(self) -> str:
         """Who asked."""
         return self.group.request.tenant
@@ -99,16 +103,6 @@ class Sequence:
         return self.group.request.priority
 
     @property
-    def sampling(self) -> SamplingParams:
-        """The request's, with model defaults merged in."""
-        return self.group.sampling
-
-    @property
-    def num_prompt(self) -> int:
-        """Prompt tokens."""
-        return len(self.group.prompt_ids)
-
-    @property
     def num_tokens(self) -> int:
         """Known tokens: prompt and generated."""
         return len(self.token_ids)
@@ -116,25 +110,27 @@ class Sequence:
     @property
     def num_generated(self) -> int:
         """Generated tokens."""
-        return len(self.token_ids) - len(self.group.prompt_ids)
+        return len(self.token_ids) - self.num_prompt
 
     @property
     def stalled(self) -> bool:
         """Whether its reader is past the window: it is not scheduled."""
-        window = self.group.request.window
-        return window > 0 and self.num_generated - self.num_written >= window
+        behind = len(self.token_ids) - self.num_prompt - self.num_written
+        return 0 < self.window <= behind
 
     def computed(self, start: int, num_tokens: int, rejected: int) -> int:
         """A plan computed positions from ``start`` on; the last ``rejected`` are worthless.
 
         :return: how many of them had been in the cache before
         """
-        again = max(min(self.high_water, start + num_tokens) - start, 0)
+        end = start + num_tokens
+        again = max(min(self.high_water, end) - start, 0) if start < self.high_water else 0
         self.num_scheduled -= num_tokens
         self.num_computed += num_tokens - rejected
         self.num_computed_ever += num_tokens
         self.num_recomputed += again
-        self.high_water = max(self.high_water, self.num_computed)
+        if self.num_computed > self.high_water:
+            self.high_water = self.num_computed
         self.drafts = ()
         return again
 

@@ -80,8 +80,9 @@ class Tally:
             moved = Counter(op.kind for op in plan.block_ops)
             self.add(num_saved_blocks=moved["save"], num_loaded_blocks=moved["load"])
 
-    def ready(self, sequence: Sequence, tenant: str, count: int, now: float) -> None:
+    def ready(self, sequence: Sequence, count: int, now: float) -> None:
         """A sequence got tokens."""
+        tenant = sequence.group.request.tenant
         self._generated[tenant] = self._generated.get(tenant, 0) + count
         before = self._last_token.get(sequence.id)
         self._last_token[sequence.id] = now

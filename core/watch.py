@@ -65,13 +65,16 @@ class Watch:
                 if begun.num_cached:
                     facts = {"num_tokens": begun.num_cached, "index": begun.index}
                     mark(begun.request_id, "prefix_hit", build.now, **facts)
-        found = [build.known(span.sequence_id) for span in plan.spans]
+        known = build.known
+        found = [known(span.sequence_id) for span in plan.spans]
         running = [sequence for sequence in found if sequence is not None]
-        work = []
-        for span, sequence in zip(plan.spans, running, strict=True):
-            if self._waits:
+        if self._waits:
+            for sequence in running:
                 self._waits.pop(sequence.id, None)
-            work.append((sequence.group.request.id, sequence.index, span.num_tokens))
+        work = [
+            (sequence.request_id, sequence.index, span.num_tokens)
+            for span, sequence in zip(plan.spans, running, strict=True)
+        ]
         self.timeline.scheduled(plan.step, build.now, work)
         if self.observers:
             self._tally.planned(plan, running)
@@ -112,15 +115,13 @@ class Watch:
             self._tally.add(num_recomputed_tokens=count)
 
     def ready(self, sequence: Sequence, count: int, now: float) -> None:
-        """A step gave a sequence ``count`` tokens."""
-        if not count:
-            return
-        request, index = sequence.group.request, sequence.index
+        """A step gave a sequence ``count`` tokens, 1 or more."""
+        request_id, index = sequence.request_id, sequence.index
         if sequence.num_generated == count:
-            self.timeline.mark(request.id, "first_token", now, index=index)
-        self.timeline.tokens("token_ready", request.id, index, now, count)
+            self.timeline.mark(request_id, "first_token", now, index=index)
+        self.timeline.tokens("token_ready", request_id, index, now, count)
         if self.observers:
-            self._tally.ready(sequence, request.tenant, count, now)
+            self._tally.ready(sequence, count, now)
 
     def finished(self, sequence: Sequence, now: float) -> None:
         """A sequence left."""
@@ -169,6 +170,8 @@ class Watch:
 
     def _wait(self, build: StepBuilder) -> None:
         """Note whose reason to wait is another than before."""
+        if not build.denied and not build.waits:
+            return
         reasons = {number: grant.reason for number, grant in build.denied.items()} | build.waits
         for sequence_id, reason in reasons.items():
             waiting = build.known(sequence_id)
