@@ -74,11 +74,22 @@ class ByteLevelAssembler:
             tail = vocabulary.own_bytes(token_id) + tail
             if len(tail) >= 3:
                 break
-        self._decoder.decode(incomplete_tail(tail))
+        tail = incomplete_tail(tail)
+        self._decoder.decode(tail)
+        self._open = bool(tail)
+        """Whether a character lacks bytes."""
 
     def add(self, token_id: int) -> tuple[str, str]:
+        if not self._open:
+            text = self._vocabulary.text(token_id)
+            if text is not None:
+                return "", text
         data = self._vocabulary.get(token_id)
-        return "", self._decoder.decode(data) if isinstance(data, bytes) else ""
+        if not isinstance(data, bytes):
+            return "", ""
+        text = self._decoder.decode(data)
+        self._open = bool(self._decoder.getstate()[0])
+        return "", text
 
     def finish(self) -> str:
         return self._decoder.decode(b"", True)

@@ -49,6 +49,8 @@ class HfTextStream:
         if self._ended or token_id in self._skipped:
             return Piece()
         settled, text = self._assembler.add(token_id)
+        if self._gate.open:
+            return Piece(text=settled + text)
         if not settled:
             piece = self._gate.push(text, may_stop=may_stop)
         else:

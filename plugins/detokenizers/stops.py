@@ -90,6 +90,8 @@ class StopGate:
         self._scanner = StopScanner(stops) if stops else None
         self._include = include_stop
         self._held = ""
+        self.open = not stops
+        """There is no stop string: all text goes through at once."""
 
     def push(self, text: str, *, may_stop: bool) -> Piece:
         """Text that is final."""

@@ -18,6 +18,7 @@ class Vocabulary:
         self._tokenizer = tokenizer
         self._bytes = byte_of_character() if rules.byte_level else {}
         self._kept: dict[int, str | bytes | None] = {}
+        self._texts: dict[int, str | None] = {}
 
     def get(self, token_id: int) -> str | bytes | None:
         """Text; bytes that may be part of a character; or ``None``: no such token.
@@ -32,6 +33,18 @@ class Vocabulary:
             entry = None if token is None else self._read(token)
             self._kept[token_id] = entry
             return entry
+
+    def text(self, token_id: int) -> str | None:
+        """The token's text where it is whole characters; else ``None``."""
+        try:
+            return self._texts[token_id]
+        except KeyError:
+            try:
+                text = self.own_bytes(token_id).decode()
+            except UnicodeDecodeError:
+                text = None
+            self._texts[token_id] = text
+            return text
 
     def own_bytes(self, token_id: int) -> bytes:
         """UTF-8 of the token as it stands inside a text."""
