@@ -155,7 +155,7 @@ def _read(
         scales=scales.reshape(-1, groups).expand(rows, groups).contiguous(),
         zeros=shifted,
         groups=_order(checkpoint, module, columns, groups),
-        input_scale=_input_scale(checkpoint, module) if scheme.inputs == "int8" else None,
+        input_scale=_input_scale(checkpoint, module) if scheme.static else None,
     )
 
 
@@ -207,7 +207,7 @@ def _order(checkpoint: Checkpoint, module: str, columns: int, groups: int) -> to
     return column_groups(checkpoint, name, columns, groups)
 
 
-def _input_scale(checkpoint: Checkpoint, module: str) -> torch.Tensor | None:
+def _input_scale(checkpoint: Checkpoint, module: str) -> torch.Tensor:
     """The static scale of activations, float32 [1].
 
     :raises ModelError: it is no positive number, or has a zero point
@@ -215,8 +215,6 @@ def _input_scale(checkpoint: Checkpoint, module: str) -> torch.Tensor | None:
     zeros, name = f"{module}.input_zero_point", f"{module}.input_scale"
     if zeros in checkpoint.tensors:
         _refuse_zeros(checkpoint, zeros, checkpoint.load(zeros))
-    if name not in checkpoint.tensors:
-        return None
     scale = scales_of(checkpoint, name).reshape(1)
     if float(scale) <= 0:
         msg = f"{checkpoint.tensors[name].file}: tensor {name!r} is {float(scale)}; it must be > 0"

@@ -96,7 +96,7 @@ def _names(target: str, module: str) -> bool:
 def _scheme(config: QuantizationConfig, key: str, group: Mapping[str, Any]) -> Scheme:
     _only(config, f"{key}.", group, _GROUP)
     layout = group.get("format") or config.entries.get("format")
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         place = f"{key}.format" if group.get("format") else "format"
         raise config.refusal(place, layout, f"what can be read is {', '.join(LAYOUTS)}")
     weights = _arguments(config, f"{key}.weights", group.get("weights"))
@@ -125,7 +125,7 @@ def _arguments(config: QuantizationConfig, key: str, given: Any) -> dict[str, An
     arguments = defaults | {name: value for name, value in given.items() if value is not None}
     if arguments["type"] != "int":
         raise config.refusal(f"{key}.type", arguments["type"], _FIX)
-    if arguments["num_bits"] not in (4, 8):
+    if arguments["num_bits"] not in (4, 8) or not isinstance(arguments["num_bits"], int):
         raise config.refusal(f"{key}.num_bits", arguments["num_bits"], _FIX)
     if not isinstance(arguments["symmetric"], bool):
         raise config.refusal(f"{key}.symmetric", arguments["symmetric"], "it must be a boolean")
@@ -177,6 +177,7 @@ def _only(
 ) -> None:
     """Refuse what would change a result and isn't understood; null and {} change nothing."""
     for name, value in given.items():
-        dense = name == "sparsity_config" and value.get("format") == "dense" if value else True
-        if name not in known and not dense:
-            raise config.refusal(f"{prefix}{name}", value, _FIX)
+        dense = name == "sparsity_config" and isinstance(value, dict)
+        if name in known or not value or (dense and value.get("format") == "dense"):
+            continue
+        raise config.refusal(f"{prefix}{name}", value, _FIX)

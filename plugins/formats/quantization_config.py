@@ -40,7 +40,7 @@ class QuantizationConfig:
         :raises ModelError: it has another
         """
         value = self.entries.get(key, default)
-        if value not in allowed or isinstance(value, bool) is not isinstance(allowed[0], bool):
+        if not any(value == each and type(value) is type(each) for each in allowed):
             raise self.refusal(key, value, f"what can be read is {_listed(allowed)}")
         return value
 

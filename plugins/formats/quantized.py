@@ -92,8 +92,8 @@ class QuantizedCheckpoint:
 
         :raises ModelError: its parts don't fit together
         """
-        weight = self._weights[name]
-        if weight.form is None:
+        weight = self._weights.get(name)
+        if weight is None or weight.form is None:
             msg = f"{self.location}: the codes of {name!r} can't be had, only its values"
             raise ModelError(msg)
         return weight.read().stored(weight.form)

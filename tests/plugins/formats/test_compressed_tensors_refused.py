@@ -113,7 +113,6 @@ def test_activations(model, inputs, message):
         ({"weight": None}, r"q_proj\.weight_scale' of type F32 belongs to a quantized weight"),
         ({"weight_zero_point": torch.ones(64, 1).char()}, r"is not 0, but the scheme is symmetric"),
         ({"weight_scale": torch.full((64, 1), torch.inf)}, r"a scale that is no number"),
-        ({"input_zero_point": torch.ones(1).char()}, r"input_zero_point' is not 0"),
     ],
 )
 def test_parts_that_do_not_fit(model, rewrite, changes, message):
@@ -134,13 +133,25 @@ def test_case_72_an_activation_scale_must_be_positive(model, rewrite, scale):
         model.open().stored(f"{Q}.weight")
 
 
-def test_codes_of_too_many_bits(model):
+def test_an_activation_zero_point_must_be_0(model, rewrite):
+    """A symmetric scheme has none; one that is stored all the same is not dropped."""
+    model.change(config_groups=groups(DYNAMIC | {"strategy": "tensor", "dynamic": False}))
+    modules = {name.rpartition(".")[0] for name, value in model.values.items() if value.ndim == 2}
+    scales = {f"{each}.input_scale": torch.ones(1) for each in modules - {EMBEDDING, HEAD}}
+    rewrite(model.folder, scales | {f"{Q}.input_zero_point": torch.zeros(1).char()})
+    assert model.open().stored(f"{Q}.weight").input_scale.tolist() == [1.0]
+    rewrite(model.folder, {f"{Q}.input_zero_point": torch.ones(1).char()})
+    with pytest.raises(ModelError, match="input_zero_point' is not 0"):
+        model.open().stored(f"{Q}.weight")
+
+
+def test_codes_of_too_many_bits(model, rewrite):
     """4-bit weights in int8 tensors may not leave -8 .. 7."""
     model.change(config_groups=groups(num_bits=4))
     model.open().load(f"{Q}.weight")
-    model.change(config_groups=groups(num_bits=2))
-    with pytest.raises(ModelError, match="num_bits is 2"):
-        model.open()
+    rewrite(model.folder, {f"{Q}.weight": torch.full((64, 64), 8, dtype=torch.int8)})
+    with pytest.raises(ModelError, match=r"q_proj\.weight' has codes of more than 4 bits"):
+        model.open().load(f"{Q}.weight")
 
 
 def test_codes_that_nothing_announces(model):
