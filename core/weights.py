@@ -14,6 +14,7 @@ from .hookspecs.kernel import OpSignature
 from .hookspecs.model import Decoder, ModelFamily, ModelSpec, Role, Weight, check_weights
 from .hookspecs.quant import KeepsStored, PackedLinear, Quantizer
 from .ledger.storages import storage_key
+from .program import Program
 from .stored import rehearsed, stacked
 
 log = structlog.get_logger("enginebay.weights")
@@ -49,6 +50,7 @@ class CheckpointBuilder:
         self.device = torch.device(device)
         self.tensors: dict[str, torch.Tensor] = {}
         self.holdings: dict[str, Holding] = {}
+        self.programs: list[Program] = []
         self._known: set[int] = set()
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -94,6 +96,11 @@ class CheckpointBuilder:
     def op(self, signature: OpSignature) -> Callable[..., Any]:
         """The chosen kernel for an op."""
         return self.table.resolve(signature)
+
+    def program(self, body: Callable[..., None]) -> Program:
+        """The decoder's layers, in the form that the kernels run fastest."""
+        self.programs.append(Program(body, self.table))
+        return self.programs[-1]
 
     def _stack(self, names: tuple[str, ...]) -> torch.Tensor:
         """Tensors joined along axis 0, in memory of their own.

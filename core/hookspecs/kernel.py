@@ -210,6 +210,20 @@ class Kernels(Protocol):
         """Offers in order of preference within an op."""
 
 
+@runtime_checkable
+class Replaying(Protocol):
+    """Optional, of a kernel plugin: runs steps that it has seen again without Python."""
+
+    def recorded(self, body: Callable[..., None]) -> Callable[..., None]:
+        """Called when every op of a model is this plugin's.
+
+        :param body: a decoder's layers: (hidden [T, H], cos_sin [T, D], attention); changes
+            ``hidden`` in place
+        :return: does the same; may record a call and replay it for the next of its shapes,
+            as long as nothing is lost by that
+        """
+
+
 @dataclass(frozen=True)
 class KernelContext:
     """What a kernel plugin is built with."""

@@ -109,6 +109,13 @@ class Builder(Protocol):
     def op(self, signature: "OpSignature") -> Callable[..., Any]:
         """The chosen kernel for an op; see ``enginebay.hookspecs.kernel``."""
 
+    def program(self, body: Callable[..., None]) -> Callable[..., None]:
+        """The decoder's layers, in the form that the kernels run fastest.
+
+        :param body: (hidden [T, H], cos_sin [T, D], attention); changes ``hidden`` in place by
+            table ops and views alone
+        """
+
 
 class Decoder(Protocol):
     """A causal decoder with its weights."""

@@ -72,6 +72,7 @@ class Local:
             )
             self.decoder = context.family.build(spec, builder)
         self._weights = tuple(builder.holdings.values())
+        self._programs = builder.programs
         kv = kv_spec(
             spec,
             block_size=limits.block_size,
@@ -134,6 +135,12 @@ class Local:
             held += [each for each in self._store() if line in ("", each.line)]
         if line in ("", "runtime") and isinstance(self.attention, Buffered):
             held += [Holding("runtime", "buffers", each) for each in self.attention.buffers()]
+        if line in ("", "runtime"):
+            held += [
+                Holding("runtime", "program", each)
+                for program in self._programs
+                for each in program.buffers()
+            ]
         return tuple(held)
 
     def _store(self) -> list[Holding]:

@@ -34,6 +34,7 @@ from .cpu_linear import Products
 from .cpu_logits import Logits
 from .cpu_panels import pack_float, pack_int
 from .cpu_pool import Pool
+from .cpu_program import Recorded
 from .cpu_quantize import Quantizations
 from .cpu_rows import RowOps
 from .int8_proof import prove_int8
@@ -120,6 +121,10 @@ class CpuKernels:
     def attention(self, spec: KVSpec) -> Attention:
         """Attention with a KV store of its own."""
         return CpuAttention(spec, self.pool)
+
+    def recorded(self, body: Callable[..., None]) -> Recorded:
+        """A decoder's layers, recorded once for each number of rows."""
+        return Recorded(body, self.pool)
 
     def offers(self) -> Sequence[Offer]:
         """Offers in order of preference within an op."""

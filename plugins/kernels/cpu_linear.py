@@ -8,7 +8,6 @@ depend neither on the items nor on the threads (see ``cpu_products``).
 import struct
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from enginebay.hookspecs.kernel import QuantizedRows
@@ -38,7 +37,7 @@ from .cpu_panels import (
     Panels,
     X,
 )
-from .cpu_pool import Pool
+from .cpu_pool import Pool, Scratch
 from .cpu_products import (
     COLUMNS,
     GROUP,
@@ -129,8 +128,7 @@ class Products:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._scratch = np.zeros(0, dtype=np.uint8)
-        self._step = 0
+        self.scratch = Scratch(pool.threads)
 
     def ints(
         self, x: QuantizedRows, packed: PackedLinear, residual: torch.Tensor | None = None
@@ -138,7 +136,7 @@ class Products:
         """int8 rows times int8 weights, exact in int32, then scaled (scheme ``w8a8``)."""
         layer = _laid_out(packed)
         values, rows = x.values, x.values.shape[0]
-        self._reserve(int(layer.words[STEPS]) * GROUP * ROW_BYTES * BLOCK_ROWS)
+        self.scratch.reserve(TILE_BYTES + layer.row_bytes * min(rows, BLOCK_ROWS))
         # 64 multiply-adds a nanosecond, or 8 bytes of weights
         work = layer.in_features * layer.out_features * max(rows * 2, 16) // 128
         return self._run(
@@ -151,7 +149,7 @@ class Products:
         """float32 rows times float32 weights (scheme ``float``)."""
         layer = _laid_out(packed)
         rows = x.shape[0]
-        self._reserve(0)
+        self.scratch.reserve(TILE_BYTES)
         work = layer.in_features * layer.out_features * max(rows, 16) // 32
         return self._run(MULTIPLY_FLOATS, layer, rows, x, 4 * x.stride(0), None, residual, work)
 
@@ -166,13 +164,15 @@ class Products:
         residual: torch.Tensor | None,
         work: int,
     ) -> torch.Tensor:
-        out = torch.empty((rows, layer.out_features)) if residual is None else residual
+        out = residual
+        if out is None:
+            out = self.pool.empty((rows, layer.out_features))
         if rows == 0:
             return out
         panels = layer.tensors["weight"].shape[0]
         share = max(1, panels // (ITEMS * self.pool.threads))
         CALL.pack_into(
-            layer.words.data,
+            layer.block.data,
             8 * ROWS,
             rows,
             x.data_ptr(),
@@ -182,19 +182,11 @@ class Products:
             out.stride(0),
             0 if residual is None else 1,
             share,
-            self._address,
-            self._step,
+            self.scratch.address,
+            self.scratch.step,
         )
-        self.pool.run(task, layer.address, -(-panels // share), work)
+        self.pool.run(task, layer.block, -(-panels // share), work)
         return out
-
-    def _reserve(self, row_bytes: int) -> None:
-        """Scratch memory for each thread: a tile, and a block of prepared rows."""
-        step = -(-(TILE_BYTES + row_bytes) // 64) * 64
-        if step > self._step:
-            self._step = step
-            self._scratch = np.zeros(step * self.pool.threads + 64, dtype=np.uint8)
-            self._address = -(-self._scratch.ctypes.data // 64) * 64
 
 
 def _laid_out(packed: PackedLinear) -> Panels:

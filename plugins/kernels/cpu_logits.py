@@ -15,7 +15,7 @@ from enginebay.hookspecs.quant import PackedLinear
 from .cpu_jit import Task, inlined
 from .cpu_lanes import fma, splat, total
 from .cpu_memory import fetch, floats, longs
-from .cpu_pool import Pool
+from .cpu_pool import Block, Pool
 from .cpu_rows import row_step
 
 ZERO: Final = np.float32(0.0)
@@ -71,15 +71,15 @@ class Logits:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._words = np.zeros(9, dtype=np.int64)
+        self._block = Block(9)
 
     def floats(self, x: torch.Tensor, packed: PackedLinear) -> torch.Tensor:
         """x float32 [T, K] times the weight [N, K], transposed, plus the bias: [T, N]."""
         weight = packed.tensors["weight"]
         rows, inner = x.shape
-        out = torch.empty((rows, packed.out_features))
+        out = self.pool.empty((rows, packed.out_features))
         BLOCK.pack_into(
-            self._words.data,
+            self._block.data,
             0,
             rows,
             x.data_ptr(),
@@ -93,5 +93,5 @@ class Logits:
         )
         items = -(-packed.out_features // SHARE) if rows else 0
         work = inner * packed.out_features * max(rows, 8) // 32
-        self.pool.run(LOGITS, self._words.ctypes.data, items, work)
+        self.pool.run(LOGITS, self._block, items, work)
         return out

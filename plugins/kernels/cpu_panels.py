@@ -1,15 +1,13 @@
 """Weights laid out in panels, as the tiles of ``cpu_products`` stream them."""
 
 import dataclasses
-from functools import cached_property
-from typing import Any
 
-import numpy as np
 import torch
 
 from enginebay.hookspecs.quant import PackedLinear
 
-from .cpu_products import COLUMNS, GROUP, VNNI
+from .cpu_pool import Block
+from .cpu_products import COLUMNS, GROUP, ROW_BYTES, VNNI
 
 # argument block of a product: what is the layer's own, and what a call sets
 WEIGHTS, STEPS, INNER, OUTER, PANELS, SCALES, BIAS, START = range(8)
@@ -22,14 +20,9 @@ NUM_WORDS = 18
 class Panels(PackedLinear):
     """A layer whose ``weight`` is laid out in panels, with its argument block."""
 
-    words: np.ndarray[Any, np.dtype[np.int64]] = dataclasses.field(
-        default_factory=lambda: np.zeros(NUM_WORDS, dtype=np.int64)
-    )
-
-    @cached_property
-    def address(self) -> int:
-        """Of the argument block."""
-        return int(self.words.ctypes.data)
+    block: Block = dataclasses.field(default_factory=lambda: Block(NUM_WORDS))
+    row_bytes: int = 0
+    """Of one prepared row of int8."""
 
 
 def pack_float(packed: PackedLinear) -> PackedLinear:
@@ -73,11 +66,12 @@ def _filled(values: torch.Tensor) -> torch.Tensor:
 def _panels(packed: PackedLinear, tensors: dict[str, torch.Tensor], steps: int) -> Panels:
     bias = None if packed.bias is None else _filled(packed.bias)
     fields = {each.name: getattr(packed, each.name) for each in dataclasses.fields(packed)}
-    layer = Panels(**{**fields, "tensors": tensors, "bias": bias})
+    row_bytes = steps * GROUP * ROW_BYTES
+    layer = Panels(**{**fields, "tensors": tensors, "bias": bias}, row_bytes=row_bytes)
     weight = tensors["weight"]
     if weight.device.type == "meta":
         return layer
-    layer.words[: START + 1] = (
+    layer.block.words[: START + 1] = (
         weight.data_ptr(),
         steps,
         packed.in_features,

@@ -36,9 +36,10 @@ import ctypes
 import platform
 import threading
 import weakref
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numba import types
 from numba.core import cgutils
 
@@ -50,6 +51,11 @@ TICKET, DONE, TASK, ARGUMENTS, ITEMS, ENDING, WORK, FINISHED = 0, 8, 16, 17, 18,
 ASLEEP = 40
 WORDS = 48
 LOW = 0xFFFFFFFF
+TINY = 15_000
+"""Nanoseconds of work that are not worth another thread."""
+COMMAND = 8
+"""Words of a recorded job: task, argument block, items; the op's own block, first and end
+of its live words, the word of its count or -1; nanoseconds of work."""
 LOOKS = 4000
 """Times that a thread looks before it sleeps, 20 to 40 ns each."""
 
@@ -141,7 +147,8 @@ def _help(state: int, slot: int) -> None:
             looks = LOOKS
 
 
-def _together(state: int, task: int, arguments: int, items: int, helpers: int) -> None:
+@inlined
+def share_out(state: int, task: int, arguments: int, items: int, helpers: int) -> None:
     """Publish a job, work on it, and return when every item is done."""
     words = longs(state)
     words[TASK], words[ARGUMENTS], words[ITEMS] = task, arguments, items
@@ -159,22 +166,86 @@ def _together(state: int, task: int, arguments: int, items: int, helpers: int) -
         pass
 
 
+def _together(state: int, task: int, arguments: int, items: int, helpers: int) -> None:
+    share_out(state, task, arguments, items, helpers)
+
+
 def _alone(task: int, arguments: int, items: int) -> None:
     for item in range(items):
         run_item(task, arguments, item, 0)
 
 
+def _replay(state: int, commands: int, number: int, helpers: int) -> None:
+    """Run recorded jobs. Of each: its live words and its count are fetched first."""
+    for index in range(number):
+        command = longs(commands + 8 * COMMAND * index)
+        arguments = longs(command[1])
+        source = longs(command[3])
+        for word in range(command[4], command[5]):
+            arguments[word] = source[word]
+        items = source[command[6]] if command[6] >= 0 else command[2]
+        if helpers == 0 or items < 2 or command[7] < TINY:
+            for item in range(items):
+                run_item(command[0], command[1], item, 0)
+        else:
+            share_out(state, command[0], command[1], items, helpers)
+
+
 HELP = Entry(_help, nogil=True)
+REPLAY = Entry(_replay, nogil=True)
 TOGETHER = Entry(_together, nogil=True)
 BRIEFLY = Entry(_together, nogil=False)
 ALONE = Entry(_alone, nogil=True)
 QUICK = Entry(_alone, nogil=False)
 
-TINY = 15_000
-"""Nanoseconds of work that are not worth another thread."""
 SHORT = 100_000
 """Nanoseconds of work for which giving up Python's lock does not pay: beside a busy thread
 it comes back after up to 5 ms."""
+
+
+class Block:
+    """The argument block of an op: 64-bit words at a fixed address.
+
+    :param live: first and end of the words that are not the call's own but the step's; a
+        recorded call reads them anew each time
+    :param count: the word that holds the number of items, when that is the step's too
+    """
+
+    def __init__(self, num_words: int, live: tuple[int, int] = (0, 0), count: int = -1) -> None:
+        self.words = np.zeros(num_words, dtype=np.int64)
+        self.data = self.words.data
+        self.address: int = self.words.ctypes.data
+        self.live = live
+        self.count = count
+
+
+class Scratch:
+    """Memory for each thread of a pool. What was handed out before it grew stays valid:
+    recorded jobs may have its address."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.step = 0
+        """Bytes of one thread, a multiple of 64."""
+        self.address = 0
+        self.pieces: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+
+    def reserve(self, num_bytes: int) -> None:
+        """Make each thread's part at least so large."""
+        if num_bytes > self.step:
+            self.step = -(-num_bytes // 64) * 64
+            self.pieces.append(np.zeros(self.step * self.threads + 64, dtype=np.uint8))
+            self.address = -(-self.pieces[-1].ctypes.data // 64) * 64
+
+
+class Recorder(Protocol):
+    """Who is told of every job while a program is recorded (``cpu_program``)."""
+
+    def job(self, task: Task, block: "Block | int", items: int, work: int) -> int:
+        """:return: the address of a copy of the block, for this job alone"""
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Memory that stays where it is for as long as the program."""
 
 
 class Pool:
@@ -186,13 +257,18 @@ class Pool:
         self._state = -(-self._words.ctypes.data // 64) * 64
         self._started = False
         self._lock = threading.Lock()
+        self.recorder: Recorder | None = None
 
-    def run(self, task: Task, arguments: int, items: int, work: int) -> None:
+    def run(self, task: Task, block: "Block | int", items: int, work: int) -> None:
         """Run every item of a job and return when all are done.
 
-        :param arguments: address of the argument block
+        :param block: the argument block, or the address of one, which can't be recorded
         :param work: a rough estimate in nanoseconds on one thread
         """
+        if self.recorder is not None:
+            arguments = self.recorder.job(task, block, items, work)
+        else:
+            arguments = block if isinstance(block, int) else block.address
         if self.threads == 1 or items <= 1 or work < TINY:
             alone = QUICK if work < SHORT else ALONE
             alone.call(task.address, arguments, items)
@@ -202,9 +278,22 @@ class Pool:
                 self._start()
                 together.call(self._state, task.address, arguments, items, self.threads - 1)
 
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """A new tensor for an op's output."""
+        if self.recorder is not None:
+            return self.recorder.empty(shape, dtype)
+        return torch.empty(shape, dtype=dtype)
+
+    def replay(self, commands: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
+        """Run the jobs of a program, rows of ``cpu_program.COMMAND``, one after the other."""
+        with self._lock:
+            if self.threads > 1:
+                self._start()
+            REPLAY.call(self._state, commands.ctypes.data, len(commands), self.threads - 1)
+
     def warm_up(self) -> None:
         """Compile what ``run`` may need and start the helpers."""
-        for entry in (QUICK, ALONE):
+        for entry in (QUICK, ALONE, REPLAY):
             entry.compile()
         if self.threads > 1:
             for entry in (HELP, TOGETHER, BRIEFLY):

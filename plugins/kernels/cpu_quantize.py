@@ -32,7 +32,7 @@ from .cpu_lanes import (
     where_below,
 )
 from .cpu_memory import LONG, fetch, floats, longs
-from .cpu_pool import Pool
+from .cpu_pool import Block, Pool, Scratch
 from .cpu_rows import activate_row, norm_row, row_step
 
 GREATEST: Final = np.float32(127.0)
@@ -143,11 +143,8 @@ class Quantizations:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._words = np.zeros(12, dtype=np.int64)
-        self._block = self._words.data
-        self._address = self._words.ctypes.data
-        self._scratch = np.zeros(0, dtype=np.float32)
-        self._step = 0
+        self._block = Block(12)
+        self.scratch = Scratch(pool.threads)
 
     def quantize(self, x: torch.Tensor, scale: torch.Tensor | None) -> QuantizedRows:
         """int8 rows of x, float32 [T, K]; see the contract."""
@@ -186,13 +183,11 @@ class Quantizations:
     ) -> QuantizedRows:
         """Run a task over rows; ``cost`` is in nanoseconds an element."""
         rows = x.shape[0]
-        values, scales = torch.empty((rows, size), dtype=torch.int8), torch.empty(rows)
+        values, scales = self.pool.empty((rows, size), torch.int8), self.pool.empty((rows,))
         share = max(1, ITEM // max(size, 1))
-        if size > self._step:
-            self._step = -(-size // 16) * 16
-            self._scratch = np.zeros(self._step * self.pool.threads, dtype=np.float32)
+        self.scratch.reserve(4 * size + 64)
         BLOCK.pack_into(
-            self._block,
+            self._block.data,
             0,
             x.data_ptr(),
             step,
@@ -202,10 +197,10 @@ class Quantizations:
             rows,
             size,
             share,
-            self._scratch.ctypes.data,
-            4 * self._step,
+            self.scratch.address,
+            self.scratch.step,
             eps,
             0.0 if scale is None else float(scale),
         )
-        self.pool.run(task, self._address, -(-rows // share), int(cost * rows * size))
+        self.pool.run(task, self._block, -(-rows // share), int(cost * rows * size))
         return QuantizedRows(values, scales)

@@ -15,7 +15,7 @@ from .cpu_exp import sigmoid
 from .cpu_jit import Task, inlined
 from .cpu_lanes import fma, splat, total
 from .cpu_memory import fetch, floats, load, longs, put
-from .cpu_pool import Pool
+from .cpu_pool import Block, Pool
 
 ITEM = 16384
 """Elements of an item of work, about 10 us."""
@@ -99,9 +99,7 @@ class RowOps:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._words = np.zeros(8, dtype=np.int64)
-        self._block = self._words.data
-        self._address = self._words.ctypes.data
+        self._block = Block(8)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, arXiv 1910.07467).
@@ -114,7 +112,7 @@ class RowOps:
         if weight.dtype is not torch.float32 or weight.shape != (size,) or weight.stride(0) != 1:
             msg = f"weight is {weight.dtype} {list(weight.shape)}; needs torch.float32 [{size}]"
             raise ValueError(msg)
-        out = torch.empty((rows, size))
+        out = self.pool.empty((rows, size))
         self._run(RMS_NORM, x, step, weight, out, eps, 0.3)
         return out
 
@@ -126,7 +124,7 @@ class RowOps:
         """
         rows, both = gate_up.shape
         step = row_step("gate_up", gate_up, rows, both // 2 * 2)
-        out = torch.empty((rows, both // 2))
+        out = self.pool.empty((rows, both // 2))
         self._run(SILU_AND_MUL, gate_up, step, gate_up, out, 0.0, 1.0)
         return out
 
@@ -144,7 +142,7 @@ class RowOps:
         rows, size = out.shape
         share = max(1, ITEM // max(size, 1))
         BLOCK.pack_into(
-            self._block,
+            self._block.data,
             0,
             x.data_ptr(),
             step,
@@ -155,4 +153,4 @@ class RowOps:
             share,
             eps,
         )
-        self.pool.run(task, self._address, -(-rows // share), int(cost * rows * size))
+        self.pool.run(task, self._block, -(-rows // share), int(cost * rows * size))

@@ -32,6 +32,7 @@ class LlamaDecoder:
         self.embed: Callable[..., torch.Tensor] = kit.op("embedding", sizes)
         self.rotary = Rotary(spec.rope, self.embeddings.device, builder.keep)
         self.layers = [Layer(spec, number, kit) for number in range(spec.num_layers)]
+        self.run_layers = builder.program(self._run_layers)
         self.head = kit.linear("lm_head", (EMBEDDINGS if spec.tie_embeddings else HEAD,), "head")
         self.norm = kit.norm(FINAL_NORM, self.head)
 
@@ -43,13 +44,18 @@ class LlamaDecoder:
         hidden = self.embed(batch.token_ids, self.embeddings)
         attention.prepare(batch)
         cos_sin = self.rotary.cos_sin(batch.positions)
-        for layer in self.layers:
-            layer.forward(hidden, cos_sin, attention)
+        self.run_layers(hidden, cos_sin, attention)
         if batch.logit_rows.shape[0] == 0:
             return hidden.new_empty((0, self.spec.vocab_size), dtype=torch.float32)
         wanted = hidden.index_select(0, batch.logit_rows)
         logits: torch.Tensor = self.head(self.norm(wanted))
         return logits
+
+    def _run_layers(
+        self, hidden: torch.Tensor, cos_sin: torch.Tensor, attention: Attention
+    ) -> None:
+        for layer in self.layers:
+            layer.forward(hidden, cos_sin, attention)
 
 
 class Layer:
@@ -85,7 +91,7 @@ class Layer:
         rows, dim = hidden.shape[0], self.dim
         qkv = self.qkv(self.input_norm(hidden)).view(rows, self.heads + 2 * self.kv_heads, dim)
         heads = [self.heads, self.kv_heads, self.kv_heads]
-        q, k, v = (part.contiguous() for part in torch.split(qkv, heads, dim=1))
+        q, k, v = torch.split(qkv, heads, dim=1)  # rows lie apart
         if self.query_norm is not None and self.key_norm is not None:
             q = self.query_norm(q.flatten(0, 1)).view(q.shape)
             k = self.key_norm(k.flatten(0, 1)).view(k.shape)

@@ -76,6 +76,10 @@ class Walker:
             return lambda gate_up: self._gated(call(gate_up), gate_up)
         return call
 
+    def program(self, body: Callable[..., None]) -> Callable[..., None]:
+        """As it is: each call has to be seen."""
+        return body
+
     def values(self, v: torch.Tensor) -> Source | None:
         """What attention's output comes from, when ``v`` [T, Hk, D] is as a layer gave it."""
         flat = v.flatten(1)
