@@ -113,8 +113,8 @@ class QuantizedModel:
         reader = safetensors.enginebay_format(safetensors.Options(), FormatContext())
         return reader.open(Files(path=str(folder or self.folder), origin="test", revision="1"))
 
-    def logits(self):
-        """Of the folder, and of a float model with ``values``, for the same tokens."""
+    def logits(self, quantizer=None):
+        """Of the folder, by ``quantizer``, and of a float model with ``values``."""
         plain = self.folder.parent / "plain"
         plain.mkdir()
         config = json.loads((self.folder / "config.json").read_text())
@@ -123,8 +123,8 @@ class QuantizedModel:
         family = llama.enginebay_model(llama.Options(), ModelContext())
         token_ids = list(range(3, 23))
         return [
-            teacher_forced(load_subject(self.open(folder), family), token_ids)
-            for folder in (self.folder, plain)
+            teacher_forced(load_subject(self.open(folder), family, quantizer=each), token_ids)
+            for folder, each in ((self.folder, quantizer), (plain, None))
         ]
 
     def change(self, **entries):

@@ -1,11 +1,13 @@
 """compressed-tensors checkpoints: every form against a formula, everything else refused."""
 
 import json
+from typing import ClassVar
 
 import pytest
 import torch
 
 from enginebay.hookspecs.format import Quantized, StoredForm
+from enginebay.plugins.quant.none import Float
 
 EMBEDDING, HEAD = "model.embed_tokens", "lm_head"
 Q, K, GATE = (f"model.layers.0.{name}_proj" for name in ("self_attn.q", "self_attn.k", "mlp.gate"))
@@ -226,6 +228,29 @@ def test_ignored_layers_stay_plain(quantized, ignored):
     assert checkpoint.form(f"{Q}.weight") is None
     assert checkpoint.form(f"{K}.weight") == StoredForm(bits=8, group_size=64, inputs="int8")
     assert torch.equal(*model.logits())
+
+
+def test_only_parts_of_one_form_are_kept_as_codes(quantized):
+    """Case 72: codes of equal form are joined; else the whole layer is dequantized."""
+
+    class Keeps(Float):
+        kept: ClassVar[dict] = {}
+
+        def pack_stored(self, name, role, stored, bias):
+            self.kept[name] = stored
+            return self.pack(name, role, stored.dequantized(), bias)
+
+    groups = (group(), group([Q], strategy="group", group_size=16))
+
+    def convert(module, weight):
+        return plain(size=16 if module == Q else None)(module, weight)
+
+    model = quantized(entry(*groups), convert, num_hidden_layers=1)
+    ours, floats = model.logits(Keeps())
+    assert torch.equal(ours, floats)
+    shapes = {tuple(stored.codes.shape) for stored in Keeps.kept.values()}
+    assert shapes == {(64, 64), (256, 64), (64, 128)}
+    assert {stored.form.group_size for stored in Keeps.kept.values()} == {64, 128}
 
 
 def test_groups_name_their_layers(quantized):
