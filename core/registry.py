@@ -64,6 +64,8 @@ class Registry:
         self.manager = pluggy.PluginManager(PROJECT)
         self.loaded: dict[tuple[str, str], tuple[Found, ModuleType]] = {}
         self._specified: set[str] = set()
+        self._offered: dict[str, list[Found]] = {}
+        """What is installed of a family: looking through all distributions takes a while."""
 
     def find(self, family: Family, name: str) -> Found:
         """The one plugin of that name.
@@ -71,7 +73,9 @@ class Registry:
         :raises PluginError: unknown (with a suggestion), or offered twice (naming both)
         """
         offered = defaultdict(list)
-        for plugin in discover(family):
+        if family.name not in self._offered:
+            self._offered[family.name] = discover(family)
+        for plugin in self._offered[family.name]:
             offered[plugin.name].append(plugin)
         if name not in offered:
             raise PluginError(

@@ -14,7 +14,10 @@ from enginebay.ledger.decisions import decisions
 from enginebay.plugins.kernels import quantized_linear
 
 W8A8 = ("--stack", "cpu-w8a8", "--set", "options.quant.smoothquant.smoothing=false")
-PLAIN = ("--set", 'kernels=["reference"]', "--set", "engine.kv_memory=1MiB")
+PLAIN = (
+    "--set", 'kernels=["reference"]', "--set", "engine.kv_memory=1MiB",
+    "--set", "engine.warm_up=false",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
