@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "plugins": "list the installed plugins",
     "explain": "show what each slot of a stack chose, and why others declined",
     "ledger": "plan a model's memory before it is loaded, and compare block sizes",
+    "quantize": "quantize a model and write it to a folder",
     "conform": "judge a stack or a plugin by the conformance suite",
     "simulate": "compare policies on imagined hardware, or soak them in random worlds",
 }

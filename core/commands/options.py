@@ -10,10 +10,12 @@ from ..flow import SamplingParams
 from ..stack import Stack
 
 
-def add_stack(parser: argparse.ArgumentParser) -> None:
-    """``--stack``, ``--model``, ``--set``, ``--offline``."""
+def add_stack(parser: argparse.ArgumentParser, *, model: bool = True) -> None:
+    """``--stack``, ``--model`` (unless the command takes it otherwise), ``--set``,
+    ``--offline``."""
     parser.add_argument("--stack", default="cpu", help="a shipped stack or a file (default: cpu)")
-    parser.add_argument("--model", help="folder, file, owner/name, or pypi:package")
+    if model:
+        parser.add_argument("--model", help="folder, file, owner/name, or pypi:package")
     parser.add_argument(
         "--set",
         action="append",

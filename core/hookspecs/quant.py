@@ -8,6 +8,8 @@ from .kernel import OpSignature
 from .markers import hookspec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from .format import Checkpoint, StoredWeight
@@ -113,6 +115,24 @@ class Preparing(Protocol):
         """Called once, before the memory plan and the load.
 
         :return: the checkpoint to load in its place, of the same model; or the same one
+        """
+
+
+@runtime_checkable
+class Writing(Protocol):
+    """Optional: a quantizer that can write its model to a folder (``enginebay quantize``)."""
+
+    def write(
+        self,
+        spec: "ModelSpec",
+        family: "ModelFamily",
+        checkpoint: "Checkpoint",
+        folder: "Path",
+    ) -> str:
+        """Write a model folder that a format plugin opens.
+
+        :param folder: exists, and is empty
+        :return: for people: what it was calibrated on, and how
         """
 
 
