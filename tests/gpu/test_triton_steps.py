@@ -16,8 +16,8 @@ sys.path.append(str(Path(__file__).parents[2]))  # the benchmarks are in no pack
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 SIZES = {
     # lane, heads, KV heads, dim, dtype, window, unit of the prompts' lengths
-    "small": (9, 3, 16, torch.float32, None, 8),
-    "small window": (4, 4, 16, torch.float16, 9, 8),
+    "small": (3, 1, 16, torch.float32, None, 4),
+    "small window": (2, 2, 16, torch.float16, 9, 4),
 }
 LARGE = {
     "narrow heads": (9, 3, 64, torch.bfloat16, None, 100),
