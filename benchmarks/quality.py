@@ -1,18 +1,20 @@
 """Quality: perplexity of a stack on English text, and how far another stack is from it.
 
-    python -m benchmarks.quality --stack cpu [--against mine.toml] [--tokens 20000]
+    python -m benchmarks.quality --stack cpu [--against cpu-w8a8] [--tokens 20000] [--kept DIR]
 
 The text is what Python's own help prints (``pydoc_data.topics``), its second half: a
 calibration may use the first. It is cut into windows, each scored as a prompt
-(``prompt_logprobs``), the first token of a window excepted. With ``--against`` both stacks
-score the same windows and the difference is paired: its standard error is that of the mean
-over tokens, with windows as clusters.
+(``prompt_logprobs``), the first token of a window excepted. With ``--against``, which may be
+repeated, the stacks score the same windows and the difference is paired: its standard error
+is that of the mean over tokens, with windows as clusters. ``--kept`` stores each window's
+scores as soon as it has them; a run that was interrupted goes on from there.
 """
 
 import argparse
 import json
 import math
 import statistics
+from pathlib import Path
 from pydoc_data import topics
 
 from enginebay import LLM, SamplingParams
@@ -23,33 +25,48 @@ def main() -> None:
     """Measure and print, a JSON object a line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stack", default="cpu")
-    parser.add_argument("--against", default="", help="a second stack, over the same tokens")
+    parser.add_argument(
+        "--against", action="append", default=[], help="another stack; may be repeated"
+    )
     parser.add_argument("--model", default="", help="instead of the stacks' own")
-    parser.add_argument("--tokens", type=int, default=20_000)
+    parser.add_argument("--tokens", type=int, default=20_000, help="to score (default: 20000)")
     parser.add_argument("--window", type=int, default=512, help="tokens scored at a time")
+    parser.add_argument("--kept", default="", metavar="DIR", help="folder for scores by stack")
     options = parser.parse_args()
     first = score(options.stack, options)
-    print(json.dumps({"stack": options.stack, **figures(first)}))
-    if not options.against:
-        return
-    second = score(options.against, options)
-    print(json.dumps({"stack": options.against, **figures(second)}))
-    print(json.dumps(difference(first, second)))
+    print(json.dumps({"stack": options.stack, **figures(first)}), flush=True)
+    for stack in options.against:
+        other = score(stack, options)
+        print(json.dumps({"stack": stack, **figures(other)}), flush=True)
+        print(json.dumps(difference(first, other)), flush=True)
 
 
 def score(stack: str, options: argparse.Namespace) -> list[list[float]]:
     """Log-probabilities (natural) of the text's tokens, by window."""
     changes = {"engine.model": options.model} if options.model else {}
+    file = Path(options.kept or ".") / f"{Path(stack).stem}-{options.window}.jsonl"
+    scores = _read(file) if options.kept else []
+    wanted = -(-options.tokens // (options.window - 1))
+    if len(scores) >= wanted:
+        return scores[:wanted]
     with LLM(stack=load_stack(stack, changes)) as llm:
-        ids = llm.assembly.checkpoint.text.tokenizer.encode(held_out()).ids[: options.tokens]
-        starts = range(0, len(ids), options.window)
-        windows = [tuple(ids[at : at + options.window]) for at in starts]
+        ids = llm.assembly.checkpoint.text.tokenizer.encode(held_out()).ids
+        starts = range(0, len(ids) - options.window + 1, options.window)
+        windows = [tuple(ids[at : at + options.window]) for at in starts][:wanted]
         sampling = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0)
-        answers = llm.generate([window for window in windows if len(window) > 1], sampling)
-    return [
-        [entry.token.logprob for entry in answer.prompt_logprobs if entry is not None]
-        for answer in answers
-    ]
+        for window in windows[len(scores) :]:
+            (answer,) = llm.generate([window], sampling)
+            entries = [entry for entry in answer.prompt_logprobs if entry is not None]
+            scores.append([entry.token.logprob for entry in entries])
+            if options.kept:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("a") as stream:
+                    stream.write(json.dumps(scores[-1]) + "\n")
+    return scores
+
+
+def _read(file: Path) -> list[list[float]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def held_out() -> str:
