@@ -31,6 +31,7 @@ MOST_ROWS: Final = 64
 """Steps with more rows are not recorded: their products take far longer than Python."""
 VIEWS: Final = frozenset(
     ("view", "split", "split_with_sizes", "slice", "select", "transpose", "unbind", "t", "alias")
+    + ("lift_fresh",)  # of numpy's memory, by the arena
 )
 
 
