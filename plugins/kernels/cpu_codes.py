@@ -14,7 +14,6 @@ import torch
 from enginebay.hookspecs.kernel import Offer, OpSignature
 from enginebay.hookspecs.quant import PackedLinear
 
-from . import cpu_pool
 from .cpu_codes_panels import (
     ADDS,
     BIAS,
@@ -43,7 +42,7 @@ from .cpu_features import wide
 from .cpu_jit import Task, inlined
 from .cpu_lanes import WIDTH, splat, total
 from .cpu_memory import fetch, floats, load, longs, put
-from .cpu_pool import Pool
+from .cpu_pool import Pool, Scratch
 from .cpu_products import MAX_ROWS
 from .cpu_rows import row_step
 
@@ -136,8 +135,7 @@ class Codes:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._step = 0
-        self._reserve(0)
+        self.scratch = Scratch(pool.threads)
 
     def offers(self) -> tuple[Offer, ...]:
         """Both products as ``linear`` and as ``logits``, which is float32 anyway."""
@@ -154,14 +152,16 @@ class Codes:
         self, x: torch.Tensor, packed: PackedLinear, residual: torch.Tensor | None = None
     ) -> torch.Tensor:
         """float32 rows times int8 codes with scales (scheme ``int8``)."""
-        return self._run(MULTIPLY_BYTES, x, _laid_out(packed), residual, 12)
+        self.scratch.reserve(TILE_BYTES)
+        return self._run(MULTIPLY_BYTES, x, _laid_out(packed), residual, 16)
 
     def nibbles(
         self, x: torch.Tensor, packed: PackedLinear, residual: torch.Tensor | None = None
     ) -> torch.Tensor:
         """float32 rows times 4-bit codes with scales and offsets (scheme ``int4``)."""
         layer = _laid_out(packed)
-        self._reserve(BLOCK_ROWS * 4 * int(layer.words[GROUPS]))
+        sums = min(x.shape[0], BLOCK_ROWS) * int(layer.block.words[GROUPS])
+        self.scratch.reserve(TILE_BYTES + 4 * sums)
         return self._run(MULTIPLY_NIBBLES, x, layer, residual, 24)
 
     def _run(
@@ -175,15 +175,15 @@ class Codes:
         """Run a task; ``pace`` is in weights a nanosecond for one row on one thread."""
         rows, outer = x.shape[0], layer.out_features
         x_step = 4 * row_step("x", x, rows, layer.in_features)
-        out = torch.empty((rows, outer)) if residual is None else residual
+        out = self.pool.empty((rows, outer)) if residual is None else residual
         out_step = 4 * row_step("residual", out, rows, outer)
         if rows == 0:
             return out
         work = layer.in_features * outer * (rows + 1) // (2 * pace)
         panels = layer.tensors["weight"].shape[0]
-        share = panels if work < cpu_pool.SHORT else max(1, panels // (ITEMS * self.pool.threads))
+        share = max(1, panels // (ITEMS * self.pool.threads))
         CALL.pack_into(
-            layer.words.data,
+            layer.block.data,
             8 * ROWS,
             rows,
             x.data_ptr(),
@@ -192,19 +192,11 @@ class Codes:
             out_step,
             0 if residual is None else 1,
             share,
-            self._address,
-            self._step,
+            self.scratch.address,
+            self.scratch.step,
         )
-        self.pool.run(task, layer.address, -(-panels // share), work)
+        self.pool.run(task, layer.block, -(-panels // share), work)
         return out
-
-    def _reserve(self, sum_bytes: int) -> None:
-        """Scratch memory for each thread: a tile, and the sums of a block of rows."""
-        step = -(-(TILE_BYTES + sum_bytes) // 64) * 64
-        if step > self._step:
-            self._step = step
-            self._scratch = np.zeros(step * self.pool.threads + 64, dtype=np.uint8)
-            self._address = -(-self._scratch.ctypes.data // 64) * 64
 
 
 def _laid_out(packed: PackedLinear) -> CodePanels:

@@ -1,10 +1,7 @@
 """Codes laid out in panels of 64 columns, as the tiles of ``cpu_codes_tile`` stream them."""
 
 import dataclasses
-from functools import cached_property
-from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -12,6 +9,7 @@ from enginebay.hookspecs.quant import PackedLinear
 
 from .cpu_codes_tile import COLUMNS
 from .cpu_lanes import WIDTH
+from .cpu_pool import Block
 
 # argument block of a product, 64-bit words: what is the layer's own, and what a call sets
 CODES, PANEL_BYTES, SIZE, GROUPS, OUTER, PANELS, SCALES, OFFSETS, BIAS = range(9)
@@ -23,14 +21,7 @@ NUM_WORDS = 18
 class CodePanels(PackedLinear):
     """A layer whose codes are laid out in panels, with its argument block."""
 
-    words: np.ndarray[Any, np.dtype[np.int64]] = dataclasses.field(
-        default_factory=lambda: np.zeros(NUM_WORDS, dtype=np.int64)
-    )
-
-    @cached_property
-    def address(self) -> int:
-        """Of the argument block."""
-        return int(self.words.ctypes.data)
+    block: Block = dataclasses.field(default_factory=lambda: Block(NUM_WORDS))
 
 
 def pack_bytes(packed: PackedLinear) -> PackedLinear:
@@ -89,7 +80,7 @@ def _panels(packed: PackedLinear, tensors: dict[str, torch.Tensor]) -> CodePanel
     if weight.device.type == "meta":
         return layer
     groups = scales.shape[1]
-    layer.words[: BIAS + 1] = (
+    layer.block.words[: BIAS + 1] = (
         weight.data_ptr(),
         weight[0].nbytes,
         packed.in_features // groups,

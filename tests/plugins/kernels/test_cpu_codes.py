@@ -59,7 +59,7 @@ def test_threads_change_no_bit(monkeypatch, multiply, scheme):
     ready = PACKS[scheme](sample(scheme, 64, 1000, group=32).packed)
     x = torch.randn(11, 64)
     alone = multiply(x, ready)
-    monkeypatch.setattr(cpu_pool, "SHORT", 0)
+    monkeypatch.setattr(cpu_pool, "TINY", 0)
     assert torch.equal(product(2)(x, ready), alone)
 
 
