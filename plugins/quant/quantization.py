@@ -43,6 +43,7 @@ class Quantized:
     alphas: dict[str, float] = field(default_factory=dict)
     """Chosen, by layer name."""
     tied: bool = False
+    """Whether the head is still the embedding table."""
 
     def config(self, given: Mapping[str, Any], *, static: bool) -> dict[str, Any]:
         """The model's ``config.json``, changed to say what it now is."""
@@ -68,7 +69,7 @@ def quantize_model(
 
     :raises ModelError: two layers take the same norm's weight, which can't be smoothed
     """
-    made = Quantized(tied=spec.tie_embeddings)
+    made = Quantized()
     weights = family.weights(msgspec.structs.replace(spec, tie_embeddings=False))
     heads = [weight.name for weight in weights if weight.role == "head"]
 
@@ -95,6 +96,7 @@ def quantize_model(
             made.tensors[weight.name] = (
                 checkpoint.load(weight.name) if known is None or halves else known
             )
+    made.tied = spec.tie_embeddings and heads[0] not in made.tensors
     return made
 
 
