@@ -25,7 +25,7 @@ def fed_back(weight: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, to
     """
     scales = channel_scales(weight)
     spreads = inverse_root(rows)
-    codes = torch.empty(weight.shape, dtype=torch.int8)
+    codes = torch.empty(weight.T.shape, dtype=torch.int8)
     for start in range(0, weight.shape[1], BLOCK):
         end = min(start + BLOCK, weight.shape[1])
         block = weight[:, start:end].T.contiguous()
@@ -33,11 +33,11 @@ def fed_back(weight: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, to
         for place in range(end - start):
             column = start + place
             code = torch.round(block[place] / scales).clamp_(-GREATEST, GREATEST)
-            codes[:, column] = code.to(torch.int8)
+            codes[column] = code.to(torch.int8)
             errors[place] = (block[place] - code * scales) / spreads[column, column]
             block[place + 1 :] -= spreads[column, column + 1 : end].unsqueeze(1) * errors[place]
         weight[:, end:] -= errors.T @ spreads[start:end, end:]
-    return codes, scales
+    return codes.T.contiguous(), scales
 
 
 def inverse_root(rows: torch.Tensor) -> torch.Tensor:

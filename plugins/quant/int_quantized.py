@@ -40,6 +40,8 @@ def write_folder(
     _write_text(folder, checkpoint)
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
     save_file(whole, folder / WEIGHTS, metadata={"format": "pt"})
+    # The library makes it readable by its owner alone.
+    (folder / WEIGHTS).chmod((folder / "config.json").stat().st_mode)
     for path in folder.rglob("*"):
         if path.is_file():
             _to_disk(path)

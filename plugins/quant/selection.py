@@ -84,6 +84,10 @@ class Survey:
         """Never called: nothing is computed."""
         return _nothing
 
+    def program(self, body: Callable[..., None]) -> Callable[..., None]:
+        """The layers as they are written."""
+        return body
+
 
 def _nothing(*arguments: Any) -> None:
     msg = "a survey computes nothing"

@@ -18,6 +18,7 @@ from enginebay.errors import ModelError, StackError
 from enginebay.hookspecs.format import Checkpoint, Quantized, StoredWeight
 from enginebay.hookspecs.model import ModelFamily, ModelSpec, Role
 from enginebay.hookspecs.quant import PackedLinear, QuantContext, Quantizer, QuantReport
+from enginebay.ledger.process import give_back
 
 from .calibration_text import calibration_text, sequences
 from .int_quantized import write_folder
@@ -51,7 +52,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much of what is hard moves into weights, 0 to 1; or the best for each layer."""
     calibration: str = ""
     """A UTF-8 text file; empty: English that ships with Python."""
-    calibration_tokens: int = 4096
+    calibration_tokens: int = 2048
     """At most so many, from all over the text."""
 
 
@@ -178,6 +179,7 @@ class SmoothQuant:
         for attempt in range(2):
             folder, record = kept.get(key, lambda to: self.write(spec, family, checkpoint, to))
             self._calibration = record.calibration
+            give_back()  # what calibrating took is not the engine's
             try:
                 return open_prepared(folder, checkpoint, kept)
             except ModelError:
