@@ -74,12 +74,14 @@ def observe(
     sampling: SamplingParams,
     neighbours: Iterable[Sequence[int]] = (),
     *,
+    place: int | None = None,
     cancel: Sequence[int] | None = None,
     hot: bool = False,
     push: How | None = None,
 ) -> Run:
     """Run one prompt among neighbours.
 
+    :param place: how many of them come before it; ``None``: half
     :param cancel: a neighbour that is cancelled midway
     :param hot: run it after itself, so that its prompt and answer are cached
     :param push: preempt it midway, in this way
@@ -94,7 +96,7 @@ def observe(
             next(doomed)
         doomed.close()
     prompts = [*neighbours]
-    prompts.insert(len(prompts) // 2, prompt_ids)
+    prompts.insert(len(prompts) // 2 if place is None else place, prompt_ids)
     outputs = llm.generate(prompts, sampling)
     mine = outputs[prompts.index(prompt_ids)]
     if pushing is not None:
@@ -113,14 +115,21 @@ def _check_hit(llm: LLM, name: str, num_prompt: int, num_cached: int) -> None:
     assert num_cached == expected, f"{name}: {num_cached} positions were cached, not {expected}"
 
 
+def crowd(vocab_size: int) -> list[list[int]]:
+    """31 other prompts of 5 to 140 tokens."""
+    return [
+        [(7 * number + 3 * place) % vocab_size for place in range(5 + 9 * (number % 16))]
+        for number in range(31)
+    ]
+
+
 def surroundings(vocab_size: int) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """(name, changed engine options, arguments of ``observe``) of every variation."""
-    others = [
-        [(7 * number + 3 * place) % vocab_size for place in range(5 + 9 * number)]
-        for number in range(15)
-    ]
+    others = crowd(vocab_size)
     varied: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-        ("15 neighbours", {}, {"neighbours": others}),
+        ("31 neighbours", {}, {"neighbours": others}),
+        ("31 neighbours turned round, all before", {}, {"neighbours": others[::-1], "place": 31}),
+        ("first of 32 in steps of 48", {"max_step_tokens": 48}, {"neighbours": others, "place": 0}),
         ("after a cancelled neighbour", {}, {"cancel": others[9]}),
         ("after itself", {}, {"hot": True}),
         ("preempted by recompute", {}, {"push": "recompute"}),
@@ -136,12 +145,8 @@ def check_invariance(stack: Stack, prompt_ids: Sequence[int]) -> list[str]:
 
     :raises AssertionError: names the surrounding and the first position that differs
     """
-    lines, alone = [], {}
-    for sampling in (GREEDY, SEEDED):
-        with LLM(stack=stack) as llm:  # one each, so that nothing is cached yet
-            exact = llm.assembly.table.row_invariant
-            vocab_size = llm.assembly.spec.vocab_size
-            alone[sampling.seed] = observe(llm, "alone", prompt_ids, sampling)
+    lines = []
+    alone, exact, vocab_size = _alone(stack, prompt_ids)
     for name, changes, arguments in surroundings(vocab_size):
         engine = msgspec.structs.replace(stack.engine, **changes)
         with LLM(stack=msgspec.structs.replace(stack, engine=engine)) as llm:
@@ -149,6 +154,48 @@ def check_invariance(stack: Stack, prompt_ids: Sequence[int]) -> list[str]:
                 run = observe(llm, name, prompt_ids, sampling, **arguments)
                 lines.append(compare(alone[sampling.seed], run, sampling, exact=exact))
     return lines
+
+
+def check_threads(
+    stack: Stack, prompt_ids: Sequence[int], counts: Sequence[int] = (1, 2)
+) -> list[str]:
+    """Hold a stack to P1 over numbers of threads, alone and among neighbours.
+
+    The engines come one after another: a process has one setting for its threads.
+
+    :return: what was compared, a line each
+    :raises AssertionError: names the number of threads and the first position that differs
+    """
+    before = torch.get_num_threads()
+    stacks = [
+        msgspec.structs.replace(stack, engine=msgspec.structs.replace(stack.engine, threads=count))
+        for count in counts
+    ]
+    alone, exact, vocab_size = _alone(stacks[0], prompt_ids)
+    lines = []
+    for count, each in zip(counts, stacks, strict=True):
+        with LLM(stack=each) as llm:
+            for sampling in (GREEDY, SEEDED):
+                for told, others in (("31 neighbours", crowd(vocab_size)), ("after them", [])):
+                    name = f"{count} threads, {told}"
+                    run = observe(llm, name, prompt_ids, sampling, others)
+                    lines.append(compare(alone[sampling.seed], run, sampling, exact=exact))
+    torch.set_num_threads(before)
+    return lines
+
+
+def _alone(stack: Stack, prompt_ids: Sequence[int]) -> tuple[dict[int | None, Run], bool, int]:
+    """A prompt alone in an engine of its own, so that nothing is cached yet.
+
+    :return: the runs by seed, whether the stack is row-invariant, the vocabulary's size
+    """
+    alone = {}
+    for sampling in (GREEDY, SEEDED):
+        with LLM(stack=stack) as llm:
+            exact = llm.assembly.table.row_invariant
+            vocab_size = llm.assembly.spec.vocab_size
+            alone[sampling.seed] = observe(llm, "alone", prompt_ids, sampling)
+    return alone, exact, vocab_size
 
 
 def compare(

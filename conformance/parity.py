@@ -40,7 +40,10 @@ TOLERANCES: Final = {
     "float16": Tolerance(max_difference=0.1, max_kl=5e-3),
     "bfloat16": Tolerance(max_difference=0.75, max_kl=5e-2),
 }
-"""By compute dtype, for unquantized weights and logits whose spread is a few units."""
+"""By compute dtype, for logits whose spread is a few units, with the same weights."""
+ROUNDED: Final = Tolerance(max_difference=0.2, max_kl=5e-3)
+"""Where activations or the cache are rounded to int8: two kernels that differ by a float32
+rounding may take neighbouring steps, each about 1 % of its row's greatest value."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,17 @@ class Subject:
     table: KernelTable
     dtype: str
     device: str
+    cache_dtype: str = ""
 
     def attention(self, num_tokens: int, block_size: int) -> Attention:
         """Attention with room for so many positions, and one block more."""
-        kv = kv_spec(self.spec, block_size=block_size, max_model_len=num_tokens, dtype=self.dtype)
+        kv = kv_spec(
+            self.spec,
+            block_size=block_size,
+            max_model_len=num_tokens,
+            dtype=self.dtype,
+            cache_dtype=self.cache_dtype,
+        )
         attention: Attention = self.table.resolve(attention_signature(kv))(kv)
         attention.allocate(-(-num_tokens // block_size) + 1)
         return attention
@@ -89,11 +99,13 @@ def load_subject(
     dtype: str = "float32",
     device: str = "cpu",
     row_invariant: bool = False,
+    cache_dtype: str = "",
 ) -> Subject:
     """Load a model on the kernels to judge; without any, on the reference kernels.
 
     :param kernels: names and plugins in the order of a stack's ``kernels``
     :param row_invariant: take row-invariant kernels alone
+    :param cache_dtype: of keys and values, when it is another than ``dtype``
     :raises ModelError: the checkpoint does not fit the model
     :raises PluginError: no kernel takes an op; lists every reason
     """
@@ -101,7 +113,7 @@ def load_subject(
     table = KernelTable(chosen, require_row_invariant=row_invariant)
     spec = family.spec(checkpoint.config)
     decoder, _ = load_decoder(spec, family, checkpoint, quantizer or Float(), table, dtype, device)
-    return Subject(spec, decoder, table, dtype, device)
+    return Subject(spec, decoder, table, dtype, device, cache_dtype)
 
 
 def teacher_forced(

@@ -5,6 +5,7 @@ Each takes (stack, positions) and returns a line of what it measured.
 
 from __future__ import annotations
 
+import copy
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -12,18 +13,20 @@ import torch
 
 from enginebay.assembler import Assembler
 from enginebay.hookspecs.kernel import KernelContext
-from enginebay.hookspecs.quant import QuantContext
+from enginebay.hookspecs.quant import Preparing, QuantContext
 from enginebay.hookspecs.sampler import SamplerContext
 from enginebay.sampling import Chain
 from enginebay.threads import configure_threads
 
 from . import sampler_checks
 from .check import CheckList, Skip
-from .invariance import check_invariance
+from .invariance import check_invariance, check_threads
 from .parity import (
+    ROUNDED,
     TOLERANCES,
     Parity,
     Subject,
+    Tolerance,
     check_parity,
     compare_logits,
     load_subject,
@@ -32,7 +35,10 @@ from .parity import (
 from .transformers_logits import load_transformers, transformers_logits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from enginebay.hookspecs.format import Checkpoint
+    from enginebay.hookspecs.kernel import Kernels
     from enginebay.hookspecs.model import ModelFamily
     from enginebay.stack import Stack
 
@@ -51,9 +57,12 @@ TEXT: Final = (
 
 @STACK_CHECKS.add("parity/reference")
 def logits_agree_with_the_reference_kernels(given: tuple[Stack, int]) -> str:
-    """Teacher-forced logits, prefill and decode, agree with the plain torch kernels."""
+    """Teacher-forced logits, prefill and decode, agree with the plain torch kernels.
+
+    Both run the same weights: what a quantizer makes of them is not judged here.
+    """
     judged = _Judged(*given)
-    reference = teacher_forced(load_subject(judged.checkpoint, judged.family), judged.token_ids)
+    reference = teacher_forced(judged.load(()), judged.token_ids)
     return judged.against(reference, "the reference kernels")
 
 
@@ -64,6 +73,9 @@ def logits_agree_with_transformers(given: tuple[Stack, int]) -> str:
         reason = "transformers is not installed; pip install transformers"
         raise Skip(reason)
     judged = _Judged(*given)
+    if judged.quantized:
+        reason = f"this stack rounds the model's numbers ({judged.quantized})"
+        raise Skip(reason)
     model = load_transformers(judged.checkpoint)
     return judged.against(transformers_logits(model, judged.token_ids), "transformers")
 
@@ -86,9 +98,16 @@ def draws_fit_their_distribution(given: tuple[Stack, int]) -> str:
 
 @STACK_CHECKS.add("invariance/surroundings")
 def tokens_do_not_depend_on_surroundings(given: tuple[Stack, int]) -> str:
-    """Neighbours, chunks, block size and cancels change nothing (promise P1)."""
+    """Neighbours, order, chunks, block size, caches and cancels change nothing (promise P1)."""
     stack, _ = given
     return "\n".join(check_invariance(stack, _token_ids(_open(stack)[1], 60)))
+
+
+@STACK_CHECKS.add("invariance/threads")
+def tokens_do_not_depend_on_threads(given: tuple[Stack, int]) -> str:
+    """One thread or two, alone or among neighbours: the same (promise P1)."""
+    stack, _ = given
+    return "\n".join(check_threads(stack, _token_ids(_open(stack)[1], 60)))
 
 
 class _Judged:
@@ -96,21 +115,54 @@ class _Judged:
 
     def __init__(self, stack: Stack, num_positions: int) -> None:
         options = stack.engine
+        self.options = options
         threads = configure_threads(options.threads)
-        build, self.checkpoint, self.family = _open(stack)
+        self.build, checkpoint, self.family = _open(stack)
+        self._context = QuantContext(dtype=options.dtype, device=options.device)
+        quantizer = self.build.one("quant", self._context)
+        if isinstance(quantizer, Preparing):
+            spec = self.family.spec(checkpoint.config)
+            checkpoint = quantizer.prepare(spec, self.family, checkpoint)
+        self.checkpoint, self._quantizer = checkpoint, quantizer
         context = KernelContext(device=options.device, threads=threads)
-        quant = QuantContext(dtype=options.dtype, device=options.device)
-        self.subject: Subject = load_subject(
-            self.checkpoint,
-            self.family,
-            build.chain("kernels", lambda entry: context),
-            quantizer=build.one("quant", quant),
-            dtype=options.dtype,
-            device=options.device,
-            row_invariant=options.require_row_invariant,
-        )
+        self.subject = self.load(self.build.chain("kernels", lambda entry: context))
         self.block_size = options.block_size
         self.token_ids = _token_ids(self.checkpoint, num_positions)
+
+    def load(self, kernels: Sequence[tuple[str, Kernels]]) -> Subject:
+        """The model on these kernels; without any, on the reference's."""
+        return load_subject(
+            self.checkpoint,
+            self.family,
+            kernels,
+            quantizer=copy.deepcopy(self._quantizer),  # it may count what it has packed
+            dtype=self.options.dtype,
+            device=self.options.device,
+            row_invariant=self.options.require_row_invariant and bool(kernels),
+            cache_dtype=self.options.cache_dtype(),
+        )
+
+    @property
+    def quantized(self) -> str:
+        """What a stack rounds beyond its compute dtype; empty: nothing."""
+        report = self._quantizer.report()
+        rounded = {
+            "weights": "" if report.scheme == "float" else report.scheme,
+            "activations": self._rounded_rows,
+            "keys and values": self.options.cache_dtype(),
+        }
+        return ", ".join(f"{what} in {how}" for what, how in rounded.items() if how)
+
+    @property
+    def _rounded_rows(self) -> str:
+        activations: str = self._quantizer.activations
+        return "" if activations == "float" else activations
+
+    @property
+    def _tolerance(self) -> Tolerance:
+        if self._rounded_rows or self.options.cache_dtype():
+            return ROUNDED
+        return TOLERANCES[self.subject.dtype]
 
     def against(self, reference: torch.Tensor, what: str) -> str:
         """Hold prefill and decode against a reference's logits."""
@@ -120,7 +172,7 @@ class _Judged:
                 self.subject, self.token_ids, chunk=chunk, block_size=self.block_size
             )
             parity = compare_logits(logits, reference)
-            check_parity(parity, TOLERANCES[self.subject.dtype], f"{way} and {what}")
+            check_parity(parity, self._tolerance, f"{way} and {what}")
             lines.append(_told(way, parity))
         return "\n".join(lines)
 

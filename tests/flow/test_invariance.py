@@ -9,10 +9,12 @@ from enginebay.conformance.invariance import (
     SEEDED,
     Run,
     check_invariance,
+    check_threads,
     compare,
     observe,
 )
 from enginebay.flow import SamplingParams
+from enginebay.plugins.kernels import cpu_pool
 
 PROMPT = [(11 * place + 5) % 290 for place in range(70)]
 
@@ -26,16 +28,46 @@ def test_the_deterministic_stack_gives_the_same_bits(tiny):
     """Alone, among neighbours, in any chunks and blocks, after a cancel, cached, preempted
     in either way: equal bits."""
     lines = check_invariance(stack_of("deterministic", tiny, "prefix-hash"), PROMPT)
-    assert len(lines) == 24
+    assert len(lines) == 28
     told = "\n".join(lines)
     assert all(f"preempted by {how}" in told for how in ("recompute", "swap"))
+    assert all("within 0.0e+00" in line for line in lines), lines
+
+
+def w8a8(model, **changes):
+    """int8 weights and activations on the CPU kernels, rounded as they are."""
+    changes = {key.replace("__", "."): value for key, value in changes.items()}
+    smoothing = {"options.quant.smoothquant.smoothing": False}
+    fixed = {"engine.model": model, "engine.num_blocks": 512}
+    return load_stack("cpu-w8a8", smoothing | fixed | changes)
+
+
+def test_int8_stacks_give_the_same_bits(tiny):
+    """Exact sums, and everything between them in fixed order: equal bits in every
+    surrounding, 31 neighbours included."""
+    lines = check_invariance(w8a8(tiny), PROMPT)
+    assert len(lines) == 28
+    assert all("within 0.0e+00" in line for line in lines), lines
+
+
+def test_int8_keys_and_values_give_the_same_bits(tiny):
+    """The cache's rounding looks at one row and head alone."""
+    lines = check_invariance(w8a8(tiny, engine__kv_cache_dtype="int8"), PROMPT)
+    assert all("within 0.0e+00" in line for line in lines), lines
+
+
+def test_one_thread_and_two_give_the_same_bits(tiny, monkeypatch):
+    """However the pool shares work out: here it shares even the smallest."""
+    monkeypatch.setattr(cpu_pool, "TINY", 0)
+    lines = check_threads(w8a8(tiny), PROMPT)
+    assert len(lines) == 8
     assert all("within 0.0e+00" in line for line in lines), lines
 
 
 @pytest.mark.parametrize(("stack", "allocator"), [("cpu", "prefix-hash"), ("reference", "paged")])
 def test_other_stacks_agree_within_their_tolerance(tiny, stack, allocator):
     """Logits within the tolerance; tokens equal but after a near tie."""
-    assert len(check_invariance(stack_of(stack, tiny, allocator), PROMPT)) == 24
+    assert len(check_invariance(stack_of(stack, tiny, allocator), PROMPT)) == 28
 
 
 def test_a_cache_that_finds_nothing_is_caught(start):
