@@ -16,10 +16,37 @@ def first_best(logits: torch.Tensor) -> torch.Tensor:
     return logits.argmax(dim=-1)
 
 
+def top_of(row: torch.Tensor) -> float:
+    """The largest of a row [C]; NaN when one is NaN."""
+    if row.device.type == "cpu":
+        values = row.numpy()
+        return float(values[values.argmax()])
+    return float(row[row.argmax()])
+
+
 def _places(keep: torch.Tensor) -> torch.Tensor:
     if keep.device.type == "cpu":
         return torch.from_numpy(np.flatnonzero(keep.numpy()))
     return torch.nonzero(keep).squeeze(1)
+
+
+def _head(values: np.ndarray, count: int) -> np.ndarray | None:
+    """Places, ascending, of the ``count`` largest values and of few besides; ``None``:
+    they are too few or too alike to be told apart this way.
+
+    The values are split into groups. So many groups have a maximum of at least the
+    ``count``-th largest maximum, and so that many values reach it.
+    """
+    groups = 4 * count
+    size = len(values) // groups
+    if size < 2:
+        return None
+    maxima = values[: size * groups].reshape(size, groups).max(axis=0)
+    floor = np.partition(maxima, -count)[-count]
+    if floor == -np.inf:
+        return None
+    places = np.flatnonzero(values >= floor)
+    return places if len(places) <= 4 * groups else None
 
 
 class Candidates:
@@ -70,12 +97,22 @@ class Candidates:
         if self.logits.device.type != "cpu":
             return torch.topk(self.logits, count).values
         values = self.logits.numpy()
-        if count < len(self):
+        head = _head(values, count)
+        if head is not None:
+            values = values[head]
+        if count < len(values):
             values = np.partition(values, -count)[-count:]
         return torch.from_numpy(np.sort(values)[::-1].copy())
 
     def cut(self, edge: float, equals: int) -> Candidates:
         """Those above ``edge``, and the ``equals`` lowest ids of those that equal it."""
+        if self.logits.device.type == "cpu" and edge > -torch.inf:
+            values = self.logits.numpy()
+            places = np.flatnonzero(values >= values.dtype.type(edge))
+            even = np.flatnonzero(values[places] == edge)
+            if len(even) > equals:
+                places = np.delete(places, even[max(equals, 0) :])
+            return self.at(torch.from_numpy(places))
         keep = self.logits > edge
         if equals > 0:
             keep[_places(self.logits == edge)[:equals]] = True
@@ -90,6 +127,9 @@ class Candidates:
             return self.sorted()
         if self.ordered:
             return Candidates(self.logits[:count], self.token_ids()[:count], ordered=True)
+        head = _head(self.logits.numpy(), count) if self.logits.device.type == "cpu" else None
+        if head is not None:
+            return self.at(torch.from_numpy(head)).sorted().best(count)
         values = self.largest(count)
         edge = float(values[-1])
         # With fewer than count left, sorting the banned ones would cost more than all else.
@@ -106,11 +146,14 @@ class Candidates:
 
     def where(self, keep: torch.Tensor) -> Candidates:
         """Those with ``keep`` (bool [C]) true, in the same order."""
-        places = _places(keep)
-        ids = places if self.ids is None else self.ids[places]
-        return Candidates(self.logits[places], ids, ordered=self.ordered)
+        return self.at(_places(keep))
 
     def scaled(self, factor: float) -> Candidates:
         """Logits times ``factor`` > 0, after their maximum was taken off (no overflow)."""
-        logits = (self.logits - self.logits.max()) * factor
+        logits = (self.logits - self.logits.max()).mul_(factor)
         return Candidates(logits, self.ids, ordered=self.ordered)
+
+    def at(self, places: torch.Tensor, *, ordered: bool = False) -> Candidates:
+        """Those at ``places`` (int64), ascending unless that puts them in order."""
+        ids = places if self.ids is None else self.ids[places]
+        return Candidates(self.logits[places], ids, ordered=ordered or self.ordered)

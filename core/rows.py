@@ -22,8 +22,8 @@ class Row:
     """One sequence as the executor knows it: its tokens and its block table."""
 
     __slots__ = (
-        "changes", "end_ids", "greedy", "index", "num_prompt", "params", "sampling", "seed",
-        "table", "token_ids",
+        "changes", "end_ids", "greedy", "index", "num_prompt", "params", "prompt_ids",
+        "sampling", "seed", "table", "token_ids",
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +36,7 @@ class Row:
     ) -> None:
         self.token_ids = list(start.token_ids)
         self.num_prompt = start.num_prompt
+        self.prompt_ids = start.token_ids[: start.num_prompt]
         self.sampling: SamplingParams = start.sampling
         self.seed = start.seed
         self.index = start.index

@@ -166,7 +166,7 @@ class Runner:
             view = RowView(
                 params=row.params,
                 sampling=sampling,
-                prompt_ids=row.token_ids[: row.num_prompt],
+                prompt_ids=row.prompt_ids,
                 output_ids=row.token_ids[row.num_prompt :],
                 position=len(row.token_ids),
                 index=row.index,

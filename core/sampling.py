@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 
-from .candidates import Candidates, first_best
+from .candidates import Candidates, first_best, top_of
 from .errors import EnginebayError, StackError
 from .flow import SamplingParams
 from .hookspecs.sampler import Draw, Edit, Field, Greedy, RowView, Shape, Transform
@@ -106,7 +106,7 @@ class Chain:
         :raises RowError: the logits are not finite, or every token is banned
         :raises TransformError: a member failed; names it
         """
-        fault = _fault(float(row[first_best(row)]))
+        fault = _fault(top_of(row))
         if fault is not None:
             raise fault
         row = self._edit(row, view)
@@ -128,7 +128,7 @@ class Chain:
                 member.edit(row, view)
             except Exception as error:
                 raise TransformError(name, error) from error
-        fault = _fault(float(row[first_best(row)]), [name for name, _ in active])
+        fault = _fault(top_of(row), [name for name, _ in active])
         if fault is not None:
             raise fault
         return row

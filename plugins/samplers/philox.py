@@ -17,12 +17,12 @@ import platformdirs
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _inner(function: _Function) -> _Function:
+def inner(function: _Function) -> _Function:
     """Compiled into the functions below that use it: a call would break vector lanes."""
     return cast("_Function", numba.njit(function, inline="always"))
 
 
-def _entry(function: _Function) -> _Function:
+def entry(function: _Function) -> _Function:
     """Compiled at the first call, or loaded from the platform's cache folder.
 
     Without a folder that can be written, each start compiles anew.
@@ -74,7 +74,7 @@ def place(seed: int, position: int, choice: int, stream: int = 0) -> Place:
     return Place(*(np.uint64(word) for word in words))
 
 
-@_inner
+@inner
 def philox(c0: Any, c1: Any, c2: Any, c3: Any, key0: Any, key1: Any) -> Any:
     """Four words of noise for a counter of four words and a key of two (all uint64)."""
     for _ in range(10):
@@ -89,7 +89,7 @@ def philox(c0: Any, c1: Any, c2: Any, c3: Any, key0: Any, key1: Any) -> Any:
     return c0, c1, c2, c3
 
 
-@_inner
+@inner
 def _fill(words: Any, start: Any, at: Any) -> None:
     """Noise of the counters from ``start`` on into ``words`` [4, CHUNK]."""
     for block in range(words.shape[1]):
@@ -98,7 +98,7 @@ def _fill(words: Any, start: Any, at: Any) -> None:
         words[0, block], words[1, block], words[2, block], words[3, block] = lanes
 
 
-@_inner
+@inner
 def _word(token_id: Any, at: Any) -> Any:
     counter = np.uint64(token_id >> 2)
     lanes = philox(counter, at.position, at.choice, at.stream, at.key0, at.key1)
@@ -107,13 +107,13 @@ def _word(token_id: Any, at: Any) -> Any:
     return low if token_id & 2 == 0 else high
 
 
-@_inner
+@inner
 def _gumbel(word: Any) -> Any:
     """-log(-log u) for u = (word + 0.5) / 2**32, in float64: in float32 u reaches 1."""
     return -math.log(-math.log((np.float64(word) + 0.5) / 4294967296.0))
 
 
-@_inner
+@inner
 def _may_win(word: Any, distance: Any) -> Any:
     """Whether a token whose logit is ``distance`` below the best score could reach it.
 
@@ -128,7 +128,7 @@ def _may_win(word: Any, distance: Any) -> Any:
     return (distance <= 0.0) | (missing * series * series <= 1.000001)
 
 
-@_inner
+@inner
 def _any_near(logits: Any, best: Any) -> Any:
     """Whether the largest noise there is could lift any of these to the best score."""
     # Rounding keeps order, so no logit that reaches the exact floor is below this one.
@@ -139,7 +139,7 @@ def _any_near(logits: Any, best: Any) -> Any:
     return near > 0
 
 
-@_inner
+@inner
 def _any_may_win(words: Any, logits: Any, best: Any) -> Any:
     """Without branches, so that it runs in vector lanes."""
     found = 0
@@ -151,7 +151,7 @@ def _any_may_win(words: Any, logits: Any, best: Any) -> Any:
     return found > 0
 
 
-@_entry
+@entry
 def best_of_row(logits: Any, first: Any, at: Any) -> Any:
     """Token id of the largest logit + Gumbel over a full row (float32 [V]).
 
@@ -177,7 +177,7 @@ def best_of_row(logits: Any, first: Any, at: Any) -> Any:
     return winner
 
 
-@_entry
+@entry
 def best_among(logits: Any, ids: Any, at: Any) -> Any:
     """The same over candidates: logits (float32 [C]) of token ids (int64 [C])."""
     winner, best = ids[0], -np.inf
@@ -194,7 +194,7 @@ def best_among(logits: Any, ids: Any, at: Any) -> Any:
     return winner
 
 
-@_entry
+@entry
 def noise(token_ids: Any, at: Any) -> Any:
     """Uniform and Gumbel noise (float64 [2, C]) of token ids: to look at, not to draw."""
     out = np.empty((2, token_ids.shape[0]), np.float64)

@@ -1,16 +1,21 @@
 """Shape: only the k most likely tokens (Fan et al., arXiv 1805.04833)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import torch
 
 from enginebay import hookimpl
 from enginebay.candidates import Candidates
 from enginebay.flow import SamplingParams
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
 
+from .narrowing import compiled, leaders, suits
+
 CONTRACT = (1, 0)
+MANY: Final = 512
+"""From here on a bound leaves too many to be worth finding it."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,10 +49,15 @@ class TopK:
 
     def shape(self, candidates: Candidates, view: RowView) -> Candidates:
         """The best; of equal logits at the edge the lower ids stay."""
-        return candidates.best(view.params["top_k"])
+        count = view.params["top_k"]
+        if candidates.ordered or count > MANY or not suits(candidates):
+            return candidates.best(count)
+        places = leaders(candidates.logits.contiguous().numpy(), count)
+        return candidates.at(torch.from_numpy(places), ordered=True)
 
 
 @hookimpl
 def enginebay_sampler(options: Options, context: SamplerContext) -> Transform:
-    """Build it."""
+    """Build it, compiled: the first request does not wait for that."""
+    compiled()
     return TopK()

@@ -11,6 +11,8 @@ from enginebay.candidates import Candidates
 from enginebay.flow import SamplingParams
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
 
+from .narrowing import compiled, nucleus, suits
+
 CONTRACT = (1, 0)
 HEAD: Final = 256
 """Logits put in order at first: where they carry the mass, the others need no order."""
@@ -48,6 +50,9 @@ class TopP:
 
     def shape(self, candidates: Candidates, view: RowView) -> Candidates:
         """Float32 weights, summed in float64; of equal logits the lower ids come first."""
+        if suits(candidates):
+            places = nucleus(candidates.logits.contiguous().numpy(), view.params["top_p"])
+            return candidates.at(torch.from_numpy(places))
         weights = torch.exp(candidates.logits - candidates.logits.max())
         wanted = view.params["top_p"] * float(weights.sum(dtype=torch.float64))
         values = candidates.largest(HEAD)
@@ -68,5 +73,6 @@ def _masses(values: torch.Tensor) -> torch.Tensor:
 
 @hookimpl
 def enginebay_sampler(options: Options, context: SamplerContext) -> Transform:
-    """Build it."""
+    """Build it, compiled: the first request does not wait for that."""
+    compiled()
     return TopP()
