@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import structlog
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -43,6 +44,7 @@ STEPS = ((1, 64, 1), (4, 64, 1), (16, 64, 1), (1, 2000, 1), (1, 512, 512))
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     options = _options(arguments)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     runs = []
     for threads in options.threads:
         limits = measure(threads, options.rounds, options.last_cache)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 import torch
 
 from enginebay.config import load_stack
@@ -118,6 +119,7 @@ def test_every_op_of_a_model_is_told(tmp_path, capsys):
     model = write_tiny(tmp_path, "Qwen3ForCausalLM")
     arguments = ["--model", str(model), "--set", "engine.num_blocks=128", "--rows", "1,16"]
     roofline.main([*arguments, "--rounds", "1", "--last-cache", "1MiB", "--json"])
+    structlog.get_logger("test").warning("a line that is no JSON")
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     told = {(each["op"], each["rows"]): each for each in run["ops"]}
     for op in ("linear qkv 64x128", "linear down 128x64", "logits lm_head 64x300", "rms_norm 16"):
