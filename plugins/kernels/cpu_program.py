@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import structlog
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from .cpu_jit import Task
 from .cpu_pool import COMMAND, Block, Pool
@@ -29,24 +29,25 @@ log = structlog.get_logger(__name__)
 
 MOST_ROWS: Final = 64
 """Steps with more rows are not recorded: their products take far longer than Python."""
-VIEWS: Final = frozenset(
-    ("view", "split", "split_with_sizes", "slice", "select", "transpose", "unbind", "t", "alias")
-    + ("lift_fresh",)  # of numpy's memory, by the arena
-)
+VIEWS: Final = ("view", "split", "unflatten", "transpose", "unbind", "expand")
+QUESTIONS: Final = ("__get__", "data_ptr", "stride", "size", "dim", "numel", "is_contiguous")
+"""``__get__`` reads a property, such as ``shape``."""
+HARMLESS: Final = frozenset((*VIEWS, *QUESTIONS, "from_numpy"))
+"""``from_numpy``: the arena's memory as a tensor."""
 
 
-class Watch(TorchDispatchMode):
-    """Notes torch operations that are more than views."""
+class Watch(TorchFunctionMode):
+    """Notes torch operations that compute or allocate."""
 
     def __init__(self) -> None:
         super().__init__()
         self.met: list[str] = []
 
-    def __torch_dispatch__(
+    def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        name = func.overloadpacket.__name__
-        if name not in VIEWS:
+        name = getattr(func, "__name__", str(func))
+        if name not in HARMLESS:
             self.met.append(name)
         return func(*args, **(kwargs or {}))
 
