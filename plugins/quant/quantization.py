@@ -12,11 +12,10 @@ from enginebay.errors import ModelError
 from enginebay.hookspecs.format import Checkpoint
 from enginebay.hookspecs.model import ModelFamily, ModelSpec, Role
 
-from .feedback import fed_back
 from .int_quantized import quantization_config
 from .layers import Layer
-from .smoothing import in_int8, smooth
-from .w8a8 import GREATEST
+from .smoothing import smooth
+from .w8a8 import GREATEST, quantized
 from .walk import walk
 
 HALVES = ("BF16", "F16")
@@ -116,8 +115,7 @@ def _divide_norm(made: Quantized, checkpoint: Checkpoint, layer: Layer) -> None:
 
 def _store_int8(made: Quantized, layer: Layer, names: tuple[str, ...], *, static: bool) -> None:
     """Codes and scales, part by part."""
-    rows = in_int8(layer.rows)
-    codes, scales = fed_back(layer.weight, rows)
+    codes, scales = quantized(layer.weight)
     greatest = (layer.rows.abs().max() / GREATEST).clamp_min(1e-10).reshape(1)
     for number, name in enumerate(names):
         part, module = layer.part(number), name.removesuffix(".weight")

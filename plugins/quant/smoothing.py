@@ -18,7 +18,7 @@ from .w8a8 import GREATEST, channel_scales
 
 ROWS: Final = 512
 """Rows, spread over the calibration text, that alphas are compared on."""
-OUTPUTS: Final = 4096
+OUTPUTS: Final = 1024
 """Of a wide layer, so many rows of the weight stand for all when alphas are compared."""
 LEAST: Final = 1e-5
 

@@ -30,7 +30,7 @@ from .tally import Tally
 from .w8a8 import GREATEST, quantized
 
 CONTRACT = (1, 0)
-ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 log = structlog.get_logger("enginebay.quant")
 
