@@ -7,6 +7,7 @@ import torch
 
 from enginebay.errors import ModelError
 from enginebay.hookspecs.format import StoredForm
+from enginebay.plugins.quant.int4_weight import Int4Weight, Options
 
 SKIPPED = ("model.embed_tokens", "lm_head")
 V, DOWN = "model.layers.1.self_attn.v_proj", "model.layers.0.mlp.down_proj"
@@ -62,6 +63,14 @@ def test_values_codes_and_logits(quantized, pack, size):
         assert torch.equal(stored.dequantized(), model.values[f"{module}.weight"])
         assert (int(stored.codes.min()), int(stored.codes.max())) == (0, 15)
     assert torch.equal(*model.logits())
+
+
+def test_case_72_codes_are_multiplied_as_they_are(quantized, pack):
+    """Case 72: int4-weight takes them, and its logits are those of the values within 1e-3."""
+    quantizer = Int4Weight(Options(head="float"))
+    ours, floats = quantized(entry(), convert_with(pack)).logits(quantizer)
+    assert set(quantizer.report().float_layers) == {"lm_head"}
+    assert float((ours - floats).abs().max()) < 1e-3 * float(floats.abs().max())
 
 
 def test_modules_left_plain(quantized, pack):

@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from enginebay.hookspecs.format import Quantized, StoredForm
+from enginebay.hookspecs.model import ModelContext
+from enginebay.plugins.models import llama
 from enginebay.plugins.quant.none import Float
+from enginebay.plugins.quant.smoothquant import Options, SmoothQuant
 
 EMBEDDING, HEAD = "model.embed_tokens", "lm_head"
 Q, K, GATE = (f"model.layers.0.{name}_proj" for name in ("self_attn.q", "self_attn.k", "mlp.gate"))
@@ -228,6 +231,34 @@ def test_ignored_layers_stay_plain(quantized, ignored):
     assert checkpoint.form(f"{Q}.weight") is None
     assert checkpoint.form(f"{K}.weight") == StoredForm(bits=8, group_size=64, inputs="int8")
     assert torch.equal(*model.logits())
+
+
+@pytest.mark.parametrize("strategy", ["channel", "tensor"])
+@pytest.mark.parametrize("static", [False, True])
+def test_case_72_int8_codes_under_int8_rows(quantized, strategy, static):
+    """Case 72: the scheme w8a8 takes them; logits point where those of the values do."""
+
+    def convert(module, weight):
+        if module in (EMBEDDING, HEAD):
+            return None
+        flat = weight if strategy == "channel" else weight.reshape(1, -1)
+        codes, scales, _, values = quantize(flat, 8, flat.shape[1])
+        parts = {"weight": codes.view_as(weight).to(torch.int8), "weight_scale": scales}
+        # The greatest of a fused layer holds; with the others most values would be cut off.
+        steps = {"q_proj": 0.04, "gate_proj": 0.04, "o_proj": 0.04, "down_proj": 0.12}
+        scale = steps.get(module.rpartition(".")[2], 0.005)
+        parts |= {"input_scale": torch.tensor([scale])} if static else {}
+        return parts, values.view_as(weight)
+
+    inputs = STATIC if static else DYNAMIC
+    model = quantized(entry(group(strategy=strategy, inputs=inputs)), convert)
+    checkpoint, family = model.open(), llama.enginebay_model(llama.Options(), ModelContext())
+    quantizer = SmoothQuant(Options())
+    assert quantizer.prepare(family.spec(checkpoint.config), family, checkpoint) is checkpoint
+    ours, floats = model.logits(quantizer)
+    assert set(quantizer.report().float_layers) == {"lm_head"}
+    assert quantizer.activations == ("int8 static" if static else "int8 dynamic")
+    assert float(torch.cosine_similarity(ours, floats).min()) > 0.99
 
 
 def test_only_parts_of_one_form_are_kept_as_codes(quantized):

@@ -7,6 +7,7 @@ import torch
 
 from enginebay.errors import ModelError
 from enginebay.hookspecs.format import StoredForm
+from enginebay.plugins.quant.int4_weight import Int4Weight, Options
 
 SKIPPED = ("model.embed_tokens", "lm_head")
 Q = "model.layers.0.self_attn.q_proj"
@@ -71,6 +72,16 @@ def test_zero_points_less_one(quantized, pack, bits, size, symmetric):
     beside = groups * 64 * 2 + groups * 64 * bits // 8 + 64 * 4
     assert (info.dtype, info.metadata_bytes) == (f"int{bits}", beside)
     assert info.num_bytes == 64 * 64 * bits // 8 + beside
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_case_72_codes_are_multiplied_as_they_are(quantized, pack, symmetric):
+    """Case 72: int4-weight takes them, and its logits are those of the values within 1e-3."""
+    quantizer = Int4Weight(Options(head="float"))
+    model = quantized(entry(sym=symmetric), convert_with(pack, symmetric=symmetric))
+    ours, floats = model.logits(quantizer)
+    assert set(quantizer.report().float_layers) == {"lm_head"}
+    assert float((ours - floats).abs().max()) < 1e-3 * float(floats.abs().max())
 
 
 @pytest.mark.parametrize("key", ["checkpoint_format", "format"])
