@@ -9,6 +9,7 @@ import hashlib
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -48,12 +49,12 @@ class Kept:
     def __init__(self, root: Path | None = None) -> None:
         cache = platformdirs.user_cache_path("enginebay", appauthor=False)
         self.root = cache / "quantized" if root is None else root
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def get(self, key: str, make: Make) -> tuple[Path, Record]:
         """The folder of an entry, made if there is none that is whole.
 
-        Where the cache can't be written it is a temporary one, made at each start.
+        Where the cache can't be written it is a temporary one, made at each start, that goes
+        with this object.
         """
         home = self.root / key
         record = read_record(home)
@@ -65,8 +66,8 @@ class Kept:
             part = Path(tempfile.mkdtemp(prefix=_PART, dir=self.root))
         except OSError as error:
             log.warning("the quantized model can't be kept", folder=str(home), error=str(error))
-            self._temporary = tempfile.TemporaryDirectory(prefix="enginebay-")
-            part = Path(self._temporary.name)
+            part = Path(tempfile.mkdtemp(prefix="enginebay-"))
+            weakref.finalize(self, shutil.rmtree, part, ignore_errors=True)
             return part, _write(part, make)
         log.warning(
             "the model is quantized now, once; later starts take it from the cache",
