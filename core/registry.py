@@ -9,7 +9,7 @@ import inspect
 from collections import defaultdict
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, entry_points
 from types import ModuleType
 from typing import Any
 
@@ -40,21 +40,23 @@ class Found:
 def discover(family: Family | None = None) -> list[Found]:
     """Every installed plugin, or those of one family, by family and name."""
     families = FAMILIES.values() if family is None else (family,)
+    points = entry_points()
+    labels: dict[int, tuple[str, str]] = {}
     found = [
-        _found(kind.name, point) for kind in families for point in entry_points(group=kind.group)
+        Found(kind.name, point.name, point.value, *_label(point.dist, labels))
+        for kind in families
+        for point in points.select(group=kind.group)
     ]
     return sorted(set(found), key=lambda plugin: (plugin.family, plugin.name, plugin.distribution))
 
 
-def _found(family: str, point: EntryPoint) -> Found:
-    distribution = point.dist
-    return Found(
-        family=family,
-        name=point.name,
-        module=point.value,
-        distribution=distribution.name if distribution else "?",
-        version=distribution.version if distribution else "?",
-    )
+def _label(of: Distribution | None, labels: dict[int, tuple[str, str]]) -> tuple[str, str]:
+    """A distribution's name and version; each access to them parses its metadata anew."""
+    if of is None:
+        return "?", "?"
+    if id(of) not in labels:
+        labels[id(of)] = of.name, of.version
+    return labels[id(of)]
 
 
 class Registry:
@@ -64,8 +66,8 @@ class Registry:
         self.manager = pluggy.PluginManager(PROJECT)
         self.loaded: dict[tuple[str, str], tuple[Found, ModuleType]] = {}
         self._specified: set[str] = set()
-        self._offered: dict[str, list[Found]] = {}
-        """What is installed of a family: looking through all distributions takes a while."""
+        self._offered: list[Found] = []
+        """All that is installed: looking through the distributions takes a while."""
 
     def find(self, family: Family, name: str) -> Found:
         """The one plugin of that name.
@@ -73,10 +75,10 @@ class Registry:
         :raises PluginError: unknown (with a suggestion), or offered twice (naming both)
         """
         offered = defaultdict(list)
-        if family.name not in self._offered:
-            self._offered[family.name] = discover(family)
-        for plugin in self._offered[family.name]:
-            offered[plugin.name].append(plugin)
+        self._offered = self._offered or discover()
+        for plugin in self._offered:
+            if plugin.family == family.name:
+                offered[plugin.name].append(plugin)
         if name not in offered:
             raise PluginError(
                 f"no {family.name} plugin is called {name!r}"

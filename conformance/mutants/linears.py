@@ -80,9 +80,10 @@ def saturating(x: QuantizedRows, packed: PackedLinear, residual: Residual = None
     without VNNI."""
     weight = packed.tensors["weight"].int()
     even = (0, x.values.shape[1] % 2)
-    rows = torch.nn.functional.pad(x.values.int() + 128, even).unflatten(1, (-1, 2))
-    columns = torch.nn.functional.pad(weight, even).unflatten(1, (-1, 2))
-    pairs = (rows.unsqueeze(1) * columns).sum(-1).clamp(*INT16).sum(-1)
+    rows = torch.nn.functional.pad(x.values.int() + 128, even)
+    columns = torch.nn.functional.pad(weight, even)
+    first, second = (rows[:, None, at::2] * columns[:, at::2] for at in (0, 1))
+    pairs = (first + second).clamp(*INT16).sum(-1)
     return scaled(pairs - 128 * weight.sum(1), x, packed, residual)
 
 
@@ -192,7 +193,7 @@ RIGHT_LINEARS: Final = (
 """(scheme, callable) without a fault."""
 _REUSED = changed("scales", lambda scales: scales[:, -1:].expand(scales.shape))
 _UNSIGNED = changed("weight", lambda codes: codes.view(torch.uint8))
-_SWAPPED = changed("weight", lambda codes: codes.unflatten(1, (-1, 2)).flip(2).flatten(1))
+_SWAPPED = changed("weight", lambda codes: codes.view(len(codes), -1, 2).flip(2).flatten(1))
 _HALF = changed("scales", lambda scales: scales.bfloat16())
 _NO_BIAS = lambda x, p, r=None: w8a8(x, dataclasses.replace(p, bias=None), r)  # noqa: E731
 

@@ -56,8 +56,8 @@ def _weights(held: Sequence[Holding], report: QuantReport | None) -> Decision:
         for form, roles in forms.items()
     ]
     if report is not None and report.scales:
-        each = report.scales
-        notes.append(f"a scale a {each}" + (f" of {report.group_size}" * bool(report.group_size)))
+        columns = f" of {report.group_size}" if report.group_size else ""
+        notes.append(f"a scale a {report.scales}{columns}")
     if report is not None and report.float_layers:
         count = len(report.float_layers)
         notes.append(f"{count} layer{'s' * (count > 1)} left in float")

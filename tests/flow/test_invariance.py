@@ -11,9 +11,11 @@ from enginebay.conformance.invariance import (
     check_invariance,
     check_threads,
     compare,
+    crowd,
     observe,
 )
 from enginebay.flow import SamplingParams
+from enginebay.llm import LLM
 from enginebay.plugins.kernels import cpu_pool
 
 PROMPT = [(11 * place + 5) % 290 for place in range(70)]
@@ -52,8 +54,13 @@ def test_int8_stacks_give_the_same_bits(tiny):
 
 def test_int8_keys_and_values_give_the_same_bits(tiny):
     """The cache's rounding looks at one row and head alone."""
-    lines = check_invariance(w8a8(tiny, engine__kv_cache_dtype="int8"), PROMPT)
-    assert all("within 0.0e+00" in line for line in lines), lines
+    changes = {"engine__kv_cache_dtype": "int8", "engine__warm_up": False}
+    with LLM(stack=w8a8(tiny, **changes)) as llm:
+        alone = observe(llm, "alone", PROMPT, GREEDY)
+    others = crowd(300)[:7]
+    for step, more in ((7, {}), (512, {"neighbours": others}), (512, {"hot": True})):
+        with LLM(stack=w8a8(tiny, engine__max_step_tokens=step, **changes)) as llm:
+            compare(alone, observe(llm, f"{more}", PROMPT, GREEDY, **more), GREEDY, exact=True)
 
 
 def test_one_thread_and_two_give_the_same_bits(tiny, monkeypatch):
