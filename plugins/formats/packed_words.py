@@ -25,7 +25,8 @@ def unpack_words(words: torch.Tensor, bits: int, count: int) -> torch.Tensor:
     if bits == 8:
         return words.view(torch.uint8)[:, :count].contiguous()
     spread = torch.empty(words.numel(), dtype=torch.int64)
-    for target, part in zip(spread.split(_CHUNK), words.view(-1).split(_CHUNK), strict=True):
+    parts = torch.split(words.view(-1), _CHUNK)
+    for target, part in zip(torch.split(spread, _CHUNK), parts, strict=True):
         target.copy_(part).bitwise_and_(0xFFFFFFFF)
         for shift, mask in _SPREAD:
             target.bitwise_or_(target << shift).bitwise_and_(mask)
