@@ -95,9 +95,9 @@ def scheme_only(scheme: str) -> Callable[[OpSignature], str | None]:
 
 def known_features_only(signature: OpSignature) -> str | None:
     """Why not, for another dtype or an attention that does more than ours."""
-    unknown = set(signature.features) - {"sliding_window"}
-    if signature.scheme:
-        return f"keeps keys and values in float32, not in {signature.scheme}"
+    unknown = set(signature.features) - {"sliding_window", "soft_cap"}
+    if signature.scheme not in ("", "int8"):
+        return f"keeps keys and values in float32 or int8, not in {signature.scheme}"
     if unknown:
         return f"does not know the feature {', '.join(sorted(unknown))}"
     return float32_only(signature)

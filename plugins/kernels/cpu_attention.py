@@ -1,7 +1,8 @@
 """Paged attention on the CPU: the ``attention`` op of the plugin.
 
-Buffers: the argument block, the list of pieces and the scratch memory live as long as
-the object; the pieces grow by doubling. The output of ``attend`` is a new tensor.
+Buffers: the argument block, the list of pieces, the parts of long contexts and the
+scratch memory live as long as the object; pieces and parts grow by doubling. The output
+of ``attend`` is a new tensor.
 """
 
 import struct
@@ -14,30 +15,33 @@ from enginebay.batch import Batch
 from enginebay.errors import IntegrityError, PluginError
 from enginebay.hookspecs.kernel import KVSpec
 
-from .cpu_attend import ATTEND, SCORE_STEP, TILE
-from .cpu_plan import DIVIDE
+from .cpu_attend import ATTEND, rows_bytes, tile_bytes
+from .cpu_plan import DIVIDE, MEASURE
 from .cpu_pool import Pool
 from .cpu_rows import row_step
-from .cpu_store import CpuStore, bytes_per_block
-from .cpu_words import CONTEXTS, GROUP, NUM_WORDS, QUERIES, SCRATCH
+from .cpu_store import CpuStore, bytes_per_block, panel_size
+from .cpu_words import CONTEXTS, GROUP, NUM_WORDS, PIECE_WORDS, PIECES, QUERIES, SCRATCH
 from .cpu_write import ROWS_AN_ITEM, WRITE
 
 PIECE_HEADS = 48
 """Query rows times heads of a piece: enough to share a tile, few enough to split."""
 
-SIZES = struct.Struct("6qf4x")
+SIZES = struct.Struct("8q2f")
 STEP = struct.Struct("7q")
-ATTEND_CALL = struct.Struct("5q")
-WRITE_CALL = struct.Struct("12q")
+ATTEND_CALL = struct.Struct("7q")
+WRITE_CALL = struct.Struct("14q")
+SHARE = 4
+"""A piece whose one KV head takes more than 1 / (4 threads) of a step goes in parts."""
 
 
 class CpuAttention:
     """Attention and its KV store. Called from the step thread alone."""
 
     def __init__(self, spec: KVSpec, pool: Pool) -> None:
-        if spec.dtype != "float32":
-            msg = f"kernel 'cpu': dtype = {spec.dtype!r} for the KV cache; it stores float32 only"
-            raise PluginError(msg)
+        if spec.dtype != "float32" or spec.cache_dtype not in ("", "int8"):
+            told = f"dtype = {spec.dtype!r}, cache_dtype = {spec.cache_dtype!r}"
+            msg = f"kernel 'cpu': {told} for the KV cache; it computes in float32 only, and "
+            raise PluginError(msg + "keeps float32 or int8")
         if spec.num_heads % spec.num_kv_heads:
             msg = (
                 f"kernel 'cpu': {spec.num_heads} query heads do not divide by "
@@ -52,11 +56,15 @@ class CpuAttention:
         self._words = np.zeros(NUM_WORDS, dtype=np.int64)
         self._address = self._words.ctypes.data
         self._block = self._words.data
-        self._pieces = np.zeros(3 * 64, dtype=np.int64)
+        self._pieces = np.zeros(PIECE_WORDS * 64, dtype=np.int64)
+        self._counters = np.zeros(0, dtype=np.int64)
+        self._partials = np.zeros(0, dtype=np.float32)
         self._batch: Batch | None = None
         """Held because the argument block points into its tensors."""
         self._num_rows = 0
-        self._layers: dict[int, tuple[int, int]] = {}
+        self._steps: dict[tuple[Any, ...], int] = {}
+        """What ``_step`` has found good in this step."""
+        self._layers: dict[int, tuple[int, int, int, int]] = {}
         self._store: CpuStore | None = None
 
     @property
@@ -71,13 +79,12 @@ class CpuAttention:
         """Make the pool of blocks and each thread's scratch memory, and compile all code."""
         spec = self.spec
         self._store = CpuStore(spec, num_blocks)
-        self._layers = self._addresses(self._store)
+        self._layers = {n: self._store.addresses(n) for n in range(spec.num_layers)}
         padded = -(-spec.head_dim // 16) * 16
-        rows = self._piece_rows * self._group
-        longs = 3 * TILE + rows
-        floats = rows * (2 + SCORE_STEP + 2 * padded)
-        step = -(-(8 * longs + 4 * floats) // 64) * 64
+        rows, tile = self._piece_rows * self._group, tile_bytes(spec.head_dim, padded)
+        step = tile + rows_bytes(rows, spec.head_dim, padded)
         self._scratch = np.zeros(self.pool.threads * step, dtype=np.uint8)
+        cap = spec.soft_cap or 0.0
         SIZES.pack_into(
             self._block,
             8 * GROUP,
@@ -87,18 +94,24 @@ class CpuAttention:
             padded,
             spec.block_size,
             spec.sliding_window or 0,
-            spec.scale,
+            1 if spec.cache_dtype else 4,
+            panel_size(spec),
+            spec.scale / (cap or 1.0),
+            cap,
         )
-        self._words[SCRATCH : SCRATCH + 3] = (self._scratch.ctypes.data, step, rows)
+        self._words[SCRATCH : SCRATCH + 4] = (self._scratch.ctypes.data, step, rows, tile)
+        self._part_floats = spec.num_kv_heads * rows * (2 + padded)
         self.pool.warm_up()
-        DIVIDE.compile()
+        for entry in (MEASURE, DIVIDE):
+            entry.compile()
         for task in (WRITE, ATTEND):
             task.compile()
 
     def buffers(self) -> tuple[torch.Tensor | np.ndarray[Any, Any], ...]:
-        """Argument block, pieces, scratch memory, and the step's batch while it is held."""
+        """Argument block, pieces and parts, scratch, and the step's batch while it is held."""
         held = () if self._batch is None else self._batch.tensors()
-        return (self._words, self._pieces, self._scratch, *held)
+        own = (self._words, self._pieces, self._counters, self._partials, self._scratch)
+        return (*own, *held)
 
     def prepare(self, batch: Batch) -> None:
         """Check a step's tables and slots and cut it into pieces of work.
@@ -109,34 +122,49 @@ class CpuAttention:
             msg = f"batch.block_size is {batch.block_size}, the store's {self.spec.block_size}"
             raise IntegrityError(msg)
         self._batch, self._num_rows = batch, batch.num_tokens
-        most = batch.num_tokens // self._piece_rows + batch.num_sequences
-        if 3 * most > len(self._pieces):
-            self._pieces = np.zeros(6 * most, dtype=np.int64)
+        self._steps.clear()
+        tables, sequences = batch.tables, batch.num_sequences
         STEP.pack_into(
             self._block,
             8 * CONTEXTS,
             batch.contexts.data_ptr(),
             batch.row_starts.data_ptr(),
-            batch.tables.data_ptr(),
-            batch.tables.stride(0),
+            tables.data_ptr(),
+            tables.stride(0),
             batch.slots.data_ptr(),
             batch.num_tokens,
             self._pieces.ctypes.data,
         )
-        self._num_pieces, seen = DIVIDE.call(
-            self._address,
-            batch.num_sequences,
-            batch.tables.shape[1],
-            self.store.num_blocks,
-            self._piece_rows,
+        pieces, seen = MEASURE.call(
+            self._address, sequences, tables.shape[1], self.store.num_blocks, self._piece_rows
         )
-        if self._num_pieces < 0:
+        if pieces < 0:
             msg = (
                 f"sequence {seen} of the batch: its rows, context, block table and slots do not "
                 f"fit each other or the pool of {self.store.num_blocks} blocks"
             )
             raise IntegrityError(msg)
         self._work = seen * self.spec.num_heads * self.spec.head_dim // 10
+        self._divide(sequences, seen, seen // max(pieces, 1))
+
+    def _divide(self, sequences: int, seen: int, mean: int) -> None:
+        """List a step's pieces, in parts where few of them would leave threads idle."""
+        threads, heads = self.pool.threads, self.spec.num_kv_heads
+        most = seen * heads // (SHARE * threads) if threads > 1 else seen
+        asked = (self._address, sequences, self._piece_rows, most, mean)
+        self._num_pieces, parts = DIVIDE.call(*asked, len(self._pieces) // PIECE_WORDS)
+        if self._num_pieces * PIECE_WORDS <= len(self._pieces) and (
+            parts * heads <= len(self._counters)
+        ):
+            return
+        if self._num_pieces * PIECE_WORDS > len(self._pieces):
+            self._pieces = np.zeros(2 * PIECE_WORDS * self._num_pieces, dtype=np.int64)
+        if parts * heads > len(self._counters):
+            self._counters = np.zeros(2 * parts * heads, dtype=np.int64)
+            self._partials = np.zeros(2 * parts * self._part_floats, dtype=np.float32)
+        made = (self._pieces, self._partials, self._counters)
+        self._words[PIECES : PIECES + 3] = [each.ctypes.data for each in made]
+        DIVIDE.call(*asked, len(self._pieces) // PIECE_WORDS)
 
     def write(
         self,
@@ -188,14 +216,8 @@ class CpuAttention:
         self.pool.run(ATTEND, self._address, self._num_pieces * spec.num_kv_heads, self._work)
         return out
 
-    def _addresses(self, store: CpuStore) -> dict[int, tuple[int, int]]:
-        """Where the keys and values of each layer begin."""
-        keys, values = store.keys.data_ptr(), store.values.data_ptr()
-        size = store.num_blocks * self.bytes_per_block // (2 * self.spec.num_layers)
-        return {n: (keys + n * size, values + n * size) for n in range(self.spec.num_layers)}
-
-    def _layer(self, layer: int) -> tuple[int, int]:
-        """Addresses of a layer's keys and values."""
+    def _layer(self, layer: int) -> tuple[int, int, int, int]:
+        """Addresses of a layer's keys, values and their scales."""
         try:
             return self._layers[layer]
         except KeyError:
@@ -207,12 +229,15 @@ class CpuAttention:
 
         :raises ValueError: another type or shape, or heads that do not lie together
         """
+        shape, strides = x.shape, x.stride()
+        known = self._steps.get((shape, strides, x.dtype, heads))
+        if known is not None:
+            return known
         dims = self.spec.head_dim
-        if x.dtype is torch.float32 and x.shape == (self._num_rows, heads, dims):
-            if x.is_contiguous():
-                return heads * dims
-            row, head, dim = x.stride()
+        if x.dtype is torch.float32 and shape == (self._num_rows, heads, dims):
+            row, head, dim = (heads * dims, dims, 1) if x.is_contiguous() else strides
             if dim == 1 and head == dims:
+                self._steps[shape, strides, x.dtype, heads] = row
                 return row
         msg = (
             f"{name} is {x.dtype} {list(x.shape)} with strides {list(x.stride())}; the cpu "

@@ -1,8 +1,9 @@
 """What attention needs to know of a step, made once for all layers: its pieces.
 
-A piece is a run of rows of one sequence that one item of work computes. Pieces with
-more than the mean amount of work come first, so that none of them is left for the end.
-Block ids and slots are checked here, because compiled code reads memory by them.
+A piece is a run of rows of one sequence that one item of work computes, with all of its
+context or, when that is a large share of the step, with one range of it. Pieces with
+much work come first, so that none of them is left for the end. Block ids and slots are
+checked here, because compiled code reads memory by them.
 """
 
 from typing import Any
@@ -12,8 +13,16 @@ from .cpu_memory import ints, longs
 from .cpu_words import (
     BLOCK_SIZE,
     CONTEXTS,
+    FIRST_PART,
+    FIRST_ROW,
+    NUM_ROWS,
+    PART,
+    PARTS,
+    PIECE_WORDS,
     PIECES,
+    RANGE,
     ROW_STARTS,
+    SEQUENCE,
     SLOTS,
     TABLE_STEP,
     TABLES,
@@ -48,10 +57,32 @@ def sound(w: Any, sequence: int, num_blocks: int, width: int) -> bool:
     return True
 
 
-def _divide(
+@inlined
+def parts_of(w: Any, position: int, count: int, most: int) -> int:
+    """Into how many ranges the context of ``count`` rows is shared out; 0: into none."""
+    window = w[WINDOW]
+    first = max(0, position + 1 - window) // RANGE if window > 0 else 0
+    ranges = (position + count + RANGE - 1) // RANGE - first
+    return ranges if ranges > 1 and seen(position, count, window) > most else 0
+
+
+@inlined
+def fill(piece: Any, sequence: int, row: int, count: int, parts: int, number: int) -> None:
+    """Enter a piece, or one of its parts for each range; ``number`` of parts came before."""
+    for part in range(max(parts, 1)):
+        at = part * PIECE_WORDS
+        piece[at + SEQUENCE] = sequence
+        piece[at + FIRST_ROW] = row
+        piece[at + NUM_ROWS] = count
+        piece[at + PARTS] = parts
+        piece[at + PART] = part
+        piece[at + FIRST_PART] = number
+
+
+def _measure(
     arguments: int, sequences: int, width: int, num_blocks: int, piece_rows: int
 ) -> tuple[int, int]:
-    """Check a step and cut it into pieces.
+    """Check a step.
 
     :param width: entries of a block table
     :param piece_rows: rows of a piece at most
@@ -59,18 +90,38 @@ def _divide(
     """
     w = longs(arguments)
     starts, contexts = ints(w[ROW_STARTS]), ints(w[CONTEXTS])
-    pieces = longs(w[PIECES])
     work, number = 0, 0
     for sequence in range(sequences):
         if not sound(w, sequence, num_blocks, width):
             return -1, sequence
-        position = contexts[sequence] - (starts[sequence + 1] - starts[sequence])
-        for row in range(0, starts[sequence + 1] - starts[sequence], piece_rows):
-            count = min(piece_rows, starts[sequence + 1] - starts[sequence] - row)
-            work += seen(position + row, count, w[WINDOW])
-            number += 1
-    mean = work // max(number, 1)
-    filled = 0
+        rows = starts[sequence + 1] - starts[sequence]
+        work += seen(contexts[sequence] - rows, rows, w[WINDOW])
+        number += (rows + piece_rows - 1) // piece_rows
+    return number, work
+
+
+def _divide(
+    arguments: int, sequences: int, piece_rows: int, most: int, mean: int, room: int
+) -> tuple[int, int]:
+    """Cut a step into pieces; those that see more than ``most`` go in parts.
+
+    :param mean: pieces that see less come last
+    :param room: entries of the list of pieces; with fewer than needed none is written
+    :return: (entries of the list, parts)
+    """
+    w = longs(arguments)
+    starts, contexts = ints(w[ROW_STARTS]), ints(w[CONTEXTS])
+    entries, total = 0, 0
+    for sequence in range(sequences):
+        first, last = starts[sequence], starts[sequence + 1]
+        for row in range(first, last, piece_rows):
+            count = min(piece_rows, last - row)
+            parts = parts_of(w, contexts[sequence] - (last - row), count, most)
+            entries += max(parts, 1)
+            total += parts
+    if entries > room:
+        return entries, total
+    filled, number = 0, 0
     for light in range(2):
         for sequence in range(sequences):
             first, last = starts[sequence], starts[sequence + 1]
@@ -78,11 +129,13 @@ def _divide(
                 count = min(piece_rows, last - row)
                 position = contexts[sequence] - (last - row)
                 if (seen(position, count, w[WINDOW]) < mean) == (light == 1):
-                    pieces[3 * filled] = sequence
-                    pieces[3 * filled + 1] = row
-                    pieces[3 * filled + 2] = count
-                    filled += 1
-    return number, work
+                    parts = parts_of(w, position, count, most)
+                    piece = longs(w[PIECES] + 8 * PIECE_WORDS * filled)
+                    fill(piece, sequence, row, count, parts, number)
+                    filled += max(parts, 1)
+                    number += parts
+    return entries, total
 
 
+MEASURE = Entry(_measure, nogil=False)
 DIVIDE = Entry(_divide, nogil=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .cpu_cache_codes import keep_codes
 from .cpu_jit import Task, inlined
 from .cpu_lanes import fma, splat
 from .cpu_memory import fetch, floats, longs, offset, put
@@ -18,17 +19,20 @@ from .cpu_words import (
     BLOCK_SIZE,
     DIMS,
     GROUP,
+    KEY_SCALES,
     KEYS,
     KV_HEADS,
     NEW_KEY_STEP,
     NEW_KEYS,
     NEW_VALUE_STEP,
     NEW_VALUES,
+    PANEL,
     QUERIES,
     QUERY_STEP,
     ROTARY,
     ROWS,
     SLOTS,
+    VALUE_SCALES,
     VALUES,
 )
 
@@ -51,16 +55,22 @@ def rotate(vector: Any, angles: Any, half: int) -> None:
 @inlined
 def keep(w: Any, slot: int, head: int, key: Any, value: Any) -> None:
     """Copy one head's key and value to their place in the cache."""
-    size, dims = w[BLOCK_SIZE], w[DIMS]
+    size, dims, panel = w[BLOCK_SIZE], w[DIMS], w[PANEL]
     block = slot // size
     place = slot - block * size
-    base = 4 * (block * w[KV_HEADS] + head) * dims * size
-    keys = floats(w[KEYS] + base)
+    vector = (block * w[KV_HEADS] + head) * size
+    first = vector * dims + place // panel * panel * dims + place % panel
+    vector += place
+    if w[KEY_SCALES] != 0:
+        keep_codes(key, dims, w[KEYS] + first, panel, w[KEY_SCALES] + 4 * vector)
+        keep_codes(value, dims, w[VALUES] + vector * dims, 1, w[VALUE_SCALES] + 4 * vector)
+        return
+    keys = floats(w[KEYS] + 4 * first)
     for dim in range(dims):
-        keys[dim * size + place] = key[dim]
-    values = floats(w[VALUES] + base)
-    for dim in range(dims):
-        values[place * dims + dim] = value[dim]
+        keys[dim * panel] = key[dim]
+    values = floats(w[VALUES] + 4 * vector * dims)
+    for dim in range(0, dims, 16):
+        put(values, dim, dims, fetch(value, dim, dims))
 
 
 def _write(arguments: int, item: int, slot: int) -> None:

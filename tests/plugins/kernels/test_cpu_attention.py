@@ -72,6 +72,42 @@ def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch):
         assert all(torch.equal(a, b) for a, b in zip(one, many, strict=True))
 
 
+@pytest.mark.parametrize("cache_dtype", ["", "int8"])
+@pytest.mark.parametrize("window", [None, 700])
+def test_long_contexts_in_parts_have_the_same_bits(monkeypatch, window, cache_dtype):
+    """Whoever computes which range, and whatever the chunk, block size and neighbours."""
+    monkeypatch.setattr(cpu_pool, "SHORT", 0)
+    monkeypatch.setattr(cpu_pool, "TINY", 0)
+    specs = [make_spec(6, 2, 24, size, window, cache_dtype=cache_dtype) for size in (16, 24)]
+    prompts = [make_prompt(specs[0], length, 24, length) for length in (1300, 40, 600)]
+    one = together(make, specs[0], prompts)
+    if not cache_dtype:
+        assert (one[0] - expected(specs[0], prompts[0])).abs().max() < ATTENTION
+    for threads, size, spec in ((2, 1000, specs[1]), (3, 90, specs[0]), (2, 333, specs[1])):
+        many = together(lambda spec, n=threads: make(spec, n), spec, prompts, size)
+        assert all(torch.equal(a, b) for a, b in zip(one, many, strict=True))
+
+
+def test_a_decode_of_a_long_context_is_shared_out():
+    """Three ranges for each of two KV heads; and one thread does it in one piece."""
+    spec = make_spec(6, 2, 16)
+    for threads, pieces in ((2, 3), (1, 1)):
+        attention = make(spec, threads)
+        attention.allocate(90)
+        attention.prepare(make_batch([Stretch([0] * 1300, 1299, list(range(82)))], 16))
+        assert attention._num_pieces == pieces
+
+
+def test_a_cap_bends_scores_of_any_size():
+    """Scores far beyond the cap too, where tanh is 1."""
+    for cap, scale in ((0.5, 1.0), (50.0, 1.0), (5.0, 100.0)):
+        spec = make_spec(4, 2, 16, soft_cap=cap)
+        spec = type(spec)(**{**fields_of(spec), "scale": scale})
+        prompts = [make_prompt(spec, 130, 16, 1)]
+        found = together(make, spec, prompts)[0]
+        assert (found - expected(spec, prompts[0])).abs().max() < 5 * ATTENTION
+
+
 @pytest.mark.parametrize("rotary", [0, 6, 16])
 def test_partial_rotation_lets_the_other_dims_through(rotary):
     """Also no rotation at all, for models with other positions."""
@@ -206,15 +242,14 @@ def test_tensors_of_another_shape_are_refused():
 
 def test_a_spec_it_cannot_hold_is_refused_at_the_start():
     """Other dtypes, and heads that do not share KV heads evenly."""
-    with pytest.raises(PluginError, match=r"dtype = 'float16'.* float32 only"):
-        make(type(make_spec())(**{**make_spec_fields(), "dtype": "float16"}))
+    with pytest.raises(PluginError, match=r"dtype = 'float16'.* in float32 only"):
+        make(type(make_spec())(**{**fields_of(make_spec()), "dtype": "float16"}))
     with pytest.raises(PluginError, match=r"5 query heads do not divide by 2 KV heads"):
         make(make_spec(num_heads=5))
 
 
-def make_spec_fields():
-    """The fields of a small spec."""
-    spec = make_spec()
+def fields_of(spec):
+    """The fields of a spec."""
     return {name: getattr(spec, name) for name in spec.__struct_fields__}
 
 

@@ -30,7 +30,7 @@ def test_exported_bytes_are_in_the_contracts_order():
     data = torch.frombuffer(bytearray(store.export((3, 1))), dtype=torch.float32)
     data = data.view(3, 2, 2, 16, 2, 16)
     layer, position, head, dim = 2, 7, 1, 9
-    assert data[layer, 0, 0, position, head, dim] == store.keys[layer, 3, head, dim, position]
+    assert data[layer, 0, 0, position, head, dim] == store.keys[layer, 3, head, 0, dim, position]
     assert data[layer, 1, 1, position, head, dim] == store.values[layer, 1, head, position, dim]
 
 
@@ -118,3 +118,40 @@ def test_bytes_of_another_size_are_refused():
     """The message has both sizes."""
     with pytest.raises(ValueError, match=r"4 bytes for 1 blocks, which take"):
         filled().import_((0,), b"1234")
+
+
+def codes(num_blocks=5, **sizes):
+    """An int8 store whose codes and scales are all over the place."""
+    store = CpuStore(make_spec(cache_dtype="int8", **sizes), num_blocks)
+    noise = torch.Generator().manual_seed(num_blocks)
+    for plane in store.planes:
+        if plane.data.dtype == torch.int8:
+            plane.data.random_(-127, 128, generator=noise)
+        else:
+            plane.data.uniform_(generator=noise)
+    return store
+
+
+@pytest.mark.parametrize("sizes", [{}, {"block_size": 4, "head_dim": 10, "num_kv_heads": 4}])
+def test_int8_blocks_travel_with_their_scales(sizes):
+    """To the reference store and back, inside the pool, and out to the host and in again."""
+    ours = codes(**sizes)
+    before = ours.export((1, 2, 4))
+    theirs = ReferenceStore(ours.spec, 7, "cpu")
+    theirs.import_((6, 0, 3), before)
+    assert theirs.export((6, 0, 3)) == before
+    assert torch.equal(theirs.scales[2, 0, 6, :, 1], ours.planes[1].data[2, 1, 1])
+    back = CpuStore(ours.spec, 5)
+    back.import_((0, 2, 3), theirs.export((6, 0, 3)))
+    back.copy((op("copy", 3, 4), op("copy", 0, 1)))
+    back.save((op("save", 2, 7),))
+    back.load((op("load", 7, 3),))
+    assert back.export((1, 3, 4)) == before
+
+
+def test_an_int8_block_takes_little_more_than_a_quarter():
+    """A byte an element, and four for each token and KV head: what is there to the byte."""
+    small, large = codes(), filled()
+    assert small.bytes_per_block == 3 * 2 * 2 * 16 * (16 + 4)
+    assert large.bytes_per_block == 3 * 2 * 2 * 16 * 64
+    assert sum(t.untyped_storage().nbytes() for t in small.tensors()) == 5 * small.bytes_per_block

@@ -1,5 +1,6 @@
 """The reference KV store: blocks move whole, in one layout-independent order."""
 
+import msgspec
 import pytest
 import torch
 
@@ -81,3 +82,23 @@ def test_import_refuses_data_of_another_size(store):
     with pytest.raises(ValueError, match="another shape, dtype or block count"):
         store.import_((1, 2), store.export((1,)))
     assert torch.equal(store.data, before)
+
+
+def test_int8_vectors_come_back_within_half_a_step():
+    """Zeros exactly, and what is no number as no number, in its own vector alone."""
+    spec = msgspec.structs.replace(SPEC, cache_dtype="int8")
+    made = ReferenceStore(spec, 5, "cpu")
+    given = torch.randn((3, 2, 3), generator=torch.Generator().manual_seed(1)) * 9
+    given[1] = 0
+    given[2, 0, 1] = float("inf")
+    slots = torch.tensor([7, 0, 19])
+    made.put(1, slots, given, given * 2)
+    keys, values = made.take(1, slots)
+    step = given[0].abs().amax(-1, keepdim=True) / 127
+    assert ((keys[0] - given[0]).abs() <= step / 2 * 1.0001).all()
+    assert torch.equal(keys[1], given[1])
+    assert keys[2, 0].isnan().all()
+    assert keys[2, 1].isfinite().all()
+    assert torch.equal(values[0], 2 * keys[0])
+    assert made.bytes_per_block == 2 * 2 * 4 * 2 * (3 + 4)
+    assert sum(part.nbytes for part in made.tensors()) == 5 * made.bytes_per_block
