@@ -37,11 +37,15 @@ class Steady:
             raise Failed("4 tokens asked for, [3] came")
         self.asked.append(asked)
         outputs = [[row[0]] * tokens for row in asked]
-        return {"outputs": outputs, "seconds": 1.0, "cpu": 0.0, "first": [1, 0.5] if mark else None}
+        return {"outputs": outputs, "seconds": 1.0, "first": [1, 0.5] if mark else None}
 
     def awake(self):
         """Always."""
         return nullcontext(self)
+
+    def cpu_seconds(self):
+        """None that would show."""
+        return 0.0
 
     def close(self):
         """No more."""
@@ -169,7 +173,7 @@ sys.stdin.readline()
 print(json.dumps({{"facts": {{"version": "1"}}}}), flush=True)
 for line in sys.stdin:
     rows = [[7] * ({short} or json.loads(line)["tokens"])]
-    print(json.dumps({{"outputs": rows, "seconds": 1.0, "cpu": 0.5, "first": None}}), flush=True)
+    print(json.dumps({{"outputs": rows, "seconds": 1.0, "first": None}}), flush=True)
 """
 
 
@@ -250,7 +254,7 @@ def test_the_table_tells_who_was_left_out_and_what_disturbed():
             "cpu": "a cpu", "cores": 2, "features": ["avx2"], "memory": "1 kB",
             "system": "s", "date": "d", "load_average": 0.5,
         },
-        "model": "m", "threads": 2, "rounds": 5, "rounds_done": 5, "seed": 1,
+        "model": "m", "way": "in process", "threads": 2, "rounds": 5, "rounds_done": 5, "seed": 1,
         "points": [{"name": "p"}],
         "engines": {"enginebay:cpu": dict.fromkeys(("version", "weights", "kv", "threads"), "v")},
         "agreement": {"enginebay:cpu": 1.0},

@@ -17,6 +17,8 @@ from .process import Failed, Worker
 from .rounds import Run
 
 OWN = "enginebay"
+SERVERS = ("vllm",)
+"""Peers that ``engines.server`` starts."""
 DEFAULT_WORK = Path(platformdirs.user_cache_dir("enginebay")) / "peers"
 
 
@@ -58,6 +60,7 @@ def report(
     return {
         "machine": MACHINE,
         "model": options.model,
+        "way": "over HTTP" if options.http else "in process",
         "threads": options.threads,
         "seed": options.seed,
         "rounds": options.rounds,
@@ -86,16 +89,21 @@ def _setups(
     }
     if OWN in options.engines:
         for stack in options.stacks:
-            setup = Setup(module=OWN, variant=stack, weights=options.model, **common)
+            module, variant = ("server", f"{OWN}:{stack}") if options.http else (OWN, stack)
+            setup = Setup(module=module, variant=variant, weights=options.model, **common)
             found.append((f"{OWN}:{Path(stack).stem}", setup, pythons.get(OWN, sys.executable)))
     for name in (each for each in options.engines if each != OWN):
+        if options.http and name not in SERVERS:
+            left_out[name] = "has no server that answers several requests at once here"
+            continue
         for suffix, form in KINDS[name].variants:
             try:
                 weights = export.export(source, form, options.work)
             except ValueError as error:
                 left_out[name + suffix] = str(error)
                 continue
-            setup = Setup(KINDS[name].module, form, str(weights.resolve()), **common)
+            module, variant = ("server", name) if options.http else (KINDS[name].module, form)
+            setup = Setup(module, variant, str(weights.resolve()), **common)
             found.append((name + suffix, setup, pythons.get(name, sys.executable)))
     return found
 
@@ -130,6 +138,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="converted weights, logs")
     parser.add_argument("--json", type=Path, help="where the figures are written, each round")
     parser.add_argument("--patience", type=float, default=600.0, help="seconds for one answer")
+    parser.add_argument("--http", action="store_true", help="servers, asked on loopback")
     parser.add_argument("--quick", action="store_true", help="two engines, two points, one round")
     options = parser.parse_args(arguments)
     if options.quick:

@@ -41,6 +41,19 @@ def busy_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def group_seconds(group: int) -> float:
+    """Processor seconds of all processes that are in a process group now."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text("utf-8").rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it ended since
+        if int(fields[2]) == group:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _fields(path: Path) -> dict[str, str]:
     """``name : value`` lines; the first of each name."""
     found: dict[str, str] = {}

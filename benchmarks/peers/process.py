@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from .engines import Setup
+from .machine import group_seconds
 
 ROOT = Path(__file__).parents[2]
 CLEARED = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "NUMBA_")
 """Settings of thread pools and kernels that a caller's environment must not bring in."""
+LONGEST_REASON = 300
 
 
 class Failed(Exception):
@@ -53,6 +55,10 @@ class Worker:
     def pid(self) -> int:
         """Of the process, and of the group with all that it starts."""
         return self._process.pid
+
+    def cpu_seconds(self) -> float:
+        """Processor seconds that the process and its children have used."""
+        return group_seconds(self.pid)
 
     def run(self, prompts: list[list[int]], tokens: int, *, mark: bool) -> dict[str, Any]:
         """One run; the answer is that of ``worker.run``.
@@ -100,7 +106,7 @@ class Worker:
             raise Failed(f"the process ended, or said nothing in {self._patience:g} s; {self._log}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise Failed(answer["error"])
+            raise Failed(answer["error"].split("\n")[0][:LONGEST_REASON])
         return answer
 
     def _stop(self) -> None:

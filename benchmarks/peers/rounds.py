@@ -17,6 +17,7 @@ class Asked(Protocol):
 
     def run(self, prompts: list[list[int]], tokens: int, *, mark: bool) -> dict[str, Any]: ...
     def awake(self) -> Any: ...
+    def cpu_seconds(self) -> float: ...
     def close(self) -> None: ...
 
 
@@ -76,9 +77,9 @@ class Run:
         asked = prompts(point, turn, self.ids, self.seed)
         with self.workers[name].awake() as worker:
             worker.run([asked[0][:8]], 2, mark=False)  # its threads are awake again
-            busy = busy_seconds()
+            others = busy_seconds() - worker.cpu_seconds()
             answer = worker.run(asked, point.tokens, mark=point.counts == "decode")
-            busy = busy_seconds() - busy
+            others = busy_seconds() - worker.cpu_seconds() - others
         first = tuple(answer["first"]) if answer["first"] else None
         return Measurement(
             engine=name,
@@ -87,6 +88,6 @@ class Run:
             rate=rate(point, answer["seconds"], first),
             seconds=answer["seconds"],
             first=first,
-            others=max(busy - answer["cpu"], 0.0) / answer["seconds"],
+            others=max(others, 0.0) / answer["seconds"],
             outputs=answer["outputs"],
         )

@@ -35,7 +35,7 @@ def _header(report: Mapping[str, Any]) -> str:
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {features}; {machine['memory']}\n"
         f"{machine['system']}; {machine['date']}; load {machine['load_average']:.2f}\n"
-        f"model {report['model']}; {report['threads']} threads each; "
+        f"model {report['model']}, {report['way']}; {report['threads']} threads each; "
         f"{report['rounds_done']} of {report['rounds']} rounds; greedy, seed {report['seed']}, "
         "fresh prompts each round, prefix caches off"
     )

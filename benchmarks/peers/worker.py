@@ -16,10 +16,12 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from .engines import Engine, Setup
+from .parent import end_with_parent
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serve until standard input ends, or the driver does."""
+    end_with_parent()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     engine = None
@@ -48,8 +50,8 @@ def load(setup: Setup) -> Engine:
 def run(engine: Engine, prompts: list[list[int]], tokens: int, mark: bool) -> dict[str, Any]:
     """One timed run.
 
-    :return: ``outputs``, ``seconds``, ``cpu`` (processor seconds of every thread here) and,
-        if asked for, ``first``: how many tokens came first and after how many seconds
+    :return: ``outputs``, ``seconds`` and, if asked for, ``first``: how many tokens came
+        first and after how many seconds
     """
     first: list[tuple[int, float]] = []
 
@@ -57,13 +59,12 @@ def run(engine: Engine, prompts: list[list[int]], tokens: int, mark: bool) -> di
         if not first:
             first.append((count, time.perf_counter() - began))
 
-    cpu, began = time.process_time(), time.perf_counter()
+    began = time.perf_counter()
     outputs = engine.generate(prompts, tokens, note if mark else None)
     seconds = time.perf_counter() - began
     return {
         "outputs": [[int(token) for token in row] for row in outputs],
         "seconds": seconds,
-        "cpu": time.process_time() - cpu,
         "first": first[0] if first else None,
     }
 

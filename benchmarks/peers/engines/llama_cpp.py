@@ -6,7 +6,6 @@ each a step, the likeliest token taken from its logits.
 """
 
 import ctypes
-from importlib.metadata import version
 from typing import Any
 
 import llama_cpp
@@ -33,7 +32,7 @@ class Engine:
         self._contexts: dict[tuple[int, int], Context] = {}
         stored = _stored(model)
         self.facts = Facts(
-            version=version("llama-cpp-python"),
+            version=llama_cpp.__version__,
             weights=stored,
             kv="float16",
             bits="4-bit" if stored.startswith(("Q4", "IQ4")) else "8-bit",
