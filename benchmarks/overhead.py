@@ -10,8 +10,10 @@ its own.
 
 A row of the table is the median over all steps in which nothing but decoding happened, in
 microseconds of the step thread's own CPU time, which a busy machine does not lengthen.
-``wall`` is the whole step without the decoder by the clock; ``row`` is ``step`` for each
-running sequence.
+``wall`` is the whole step without the decoder by the clock, so it holds the time in which
+the step thread waited for the interpreter's lock or for a core; ``row`` is ``step`` for
+each running sequence. With ``--forward`` other programs empty the caches meanwhile, as a
+model's weights do.
 """
 
 import argparse
@@ -70,7 +72,7 @@ def main() -> None:
     options = _options()
     changes = {"engine.model": options.model} if options.model else {}
     changes |= {"engine.max_sequences": max(options.running)}
-    changes |= {"http.port": 0} if options.http else {}
+    changes |= {"options.transports.http.port": 0} if options.http else {}
     stack = load_stack(options.stack, changes)
     if options.http:
         serving = serve(stack)
