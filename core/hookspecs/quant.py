@@ -29,7 +29,7 @@ class PackedLinear:
     scheme       tensors, as a quantizer returns them (a kernel's ``pack`` may re-lay)
     ===========  ====================================================================
     ``float``    ``weight`` [N, K] in the compute dtype
-    ``w8a8``     ``weight`` int8 [N, K] in -127 .. 127, ``scales`` float32 [N];
+    ``w8a8``     ``weight`` int8 [N, K], -128 included, ``scales`` float32 [N];
                  ``inputs`` is ``int8``
     ``int8``     ``weight`` int8 [N, K], ``scales`` float32 [N, K / group_size]
     ``int4``     ``weight`` uint8 [N, K], each 0 .. 15, ``scales`` and ``offsets`` float32

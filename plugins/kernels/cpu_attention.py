@@ -17,10 +17,10 @@ from enginebay.hookspecs.kernel import KVSpec
 
 from .cpu_attend import ATTEND, rows_bytes, tile_bytes
 from .cpu_plan import DIVIDE, MEASURE
-from .cpu_pool import Pool
+from .cpu_pool import Block, Pool
 from .cpu_rows import row_step
 from .cpu_store import CpuStore, bytes_per_block, panel_size
-from .cpu_words import CONTEXTS, GROUP, NUM_WORDS, PIECE_WORDS, PIECES, QUERIES, SCRATCH
+from .cpu_words import CONTEXTS, GROUP, ITEMS, NUM_WORDS, PIECE_WORDS, PIECES, QUERIES, SCRATCH
 from .cpu_write import ROWS_AN_ITEM, WRITE
 
 PIECE_HEADS = 48
@@ -53,8 +53,10 @@ class CpuAttention:
         self.bytes_per_block = bytes_per_block(spec)
         self._group = spec.num_heads // spec.num_kv_heads
         self._piece_rows = max(1, PIECE_HEADS // self._group)
-        self._words = np.zeros(NUM_WORDS, dtype=np.int64)
-        self._address = self._words.ctypes.data
+        live = (CONTEXTS, QUERIES)
+        self._attend_block = Block(NUM_WORDS, live, ITEMS)
+        self._words, self._address = self._attend_block.words, self._attend_block.address
+        self._write_block = Block(NUM_WORDS, live, words=self._words)
         self._block = self._words.data
         self._pieces = np.zeros(PIECE_WORDS * 64, dtype=np.int64)
         self._counters = np.zeros(0, dtype=np.int64)
@@ -144,8 +146,10 @@ class CpuAttention:
                 f"fit each other or the pool of {self.store.num_blocks} blocks"
             )
             raise IntegrityError(msg)
-        self._work = seen * self.spec.num_heads * self.spec.head_dim // 10
         self._divide(sequences, seen, seen // max(pieces, 1))
+        work = seen * self.spec.num_heads * self.spec.head_dim // 10
+        self._items = self._num_pieces * self.spec.num_kv_heads, work
+        self._words[ITEMS : ITEMS + 2] = self._items
 
     def _divide(self, sequences: int, seen: int, mean: int) -> None:
         """List a step's pieces, in parts where few of them would leave threads idle."""
@@ -196,7 +200,7 @@ class CpuAttention:
             rotary,
         )
         work = rows * (spec.num_heads + 6 * spec.num_kv_heads) * spec.head_dim // 4
-        self.pool.run(WRITE, self._address, -(-rows // ROWS_AN_ITEM), work)
+        self.pool.run(WRITE, self._write_block, -(-rows // ROWS_AN_ITEM), work)
 
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         """Attend with rotated queries [T, Hq, D]; see the contract.
@@ -204,7 +208,7 @@ class CpuAttention:
         :return: float32 [T, Hq * D], a new tensor
         """
         spec = self.spec
-        out = torch.empty((q.shape[0], spec.num_heads * spec.head_dim))
+        out = self.pool.empty((q.shape[0], spec.num_heads * spec.head_dim))
         ATTEND_CALL.pack_into(
             self._block,
             8 * QUERIES,
@@ -213,7 +217,8 @@ class CpuAttention:
             out.data_ptr(),
             *self._layer(layer),
         )
-        self.pool.run(ATTEND, self._address, self._num_pieces * spec.num_kv_heads, self._work)
+        items, work = self._items
+        self.pool.run(ATTEND, self._attend_block, items, work)
         return out
 
     def _layer(self, layer: int) -> tuple[int, int, int, int]:

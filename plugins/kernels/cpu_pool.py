@@ -55,7 +55,7 @@ TINY = 15_000
 """Nanoseconds of work that are not worth another thread."""
 COMMAND = 8
 """Words of a recorded job: task, argument block, items; the op's own block, first and end
-of its live words, the word of its count or -1; nanoseconds of work."""
+of its live words, the word of its count (work follows) or -1; nanoseconds of work."""
 LOOKS = 4000
 """Times that a thread looks before it sleeps, 20 to 40 ns each."""
 
@@ -183,8 +183,10 @@ def _replay(state: int, commands: int, number: int, helpers: int) -> None:
         source = longs(command[3])
         for word in range(command[4], command[5]):
             arguments[word] = source[word]
-        items = source[command[6]] if command[6] >= 0 else command[2]
-        if helpers == 0 or items < 2 or command[7] < TINY:
+        items, work = command[2], command[7]
+        if command[6] >= 0:
+            items, work = source[command[6]], source[command[6] + 1]
+        if helpers == 0 or items < 2 or work < TINY:
             for item in range(items):
                 run_item(command[0], command[1], item, 0)
         else:
@@ -208,11 +210,19 @@ class Block:
 
     :param live: first and end of the words that are not the call's own but the step's; a
         recorded call reads them anew each time
-    :param count: the word that holds the number of items, when that is the step's too
+    :param count: the word that holds the number of items, the next one the work, when they
+        are the step's too
+    :param words: memory to use, of another op's block
     """
 
-    def __init__(self, num_words: int, live: tuple[int, int] = (0, 0), count: int = -1) -> None:
-        self.words = np.zeros(num_words, dtype=np.int64)
+    def __init__(
+        self,
+        num_words: int,
+        live: tuple[int, int] = (0, 0),
+        count: int = -1,
+        words: "np.ndarray[Any, np.dtype[np.int64]] | None" = None,
+    ) -> None:
+        self.words = np.zeros(num_words, dtype=np.int64) if words is None else words
         self.data = self.words.data
         self.address: int = self.words.ctypes.data
         self.live = live

@@ -73,6 +73,9 @@ PIECE_ROWS: Final = 34
 STATES: Final = 35
 """Where a thread's scratch for rows begins, in bytes after that for a tile."""
 
+ITEMS: Final = 36
+"""Items of ``attend`` in this step, then their work in nanoseconds."""
+
 NUM_WORDS: Final = 40
 
 # a piece: rows of one sequence, with all of their context or a part of it

@@ -59,6 +59,7 @@ def _operands(inner: int, outer: int) -> list[tuple[str, torch.Tensor, torch.Ten
     return [
         ("greatest", high, full),
         ("smallest", -high, full),
+        ("lowest", -high, torch.full((outer, inner), -128, dtype=torch.int8)),
         ("extreme", torch.where(draw(most, inner) < 0, -high, high), signs),
         ("random", draw(most, inner), weight),
     ]

@@ -27,7 +27,7 @@ from .prepared import Prepared, open_prepared
 from .quantization import Recipe, quantize_model
 from .selection import Selection
 from .tally import Tally
-from .w8a8 import GREATEST, quantized
+from .w8a8 import quantized
 
 CONTRACT = (1, 0)
 ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -137,8 +137,7 @@ class SmoothQuant:
         self, name: str, role: Role, stored: StoredWeight, bias: torch.Tensor | None
     ) -> PackedLinear | None:
         """The checkpoint's own codes, where they have this scheme's form: int8 without
-        offsets, one scale a row, made for int8 activations. A code of -128, which the
-        scheme has not, becomes -127."""
+        offsets, one scale a row, made for int8 activations."""
         form = stored.form
         whole_rows = form.bits == 8 and form.group_size == stored.codes.shape[1]
         if self._selection.reason(name, (), role):
@@ -146,9 +145,9 @@ class SmoothQuant:
         if not whole_rows or form.offsets or form.inputs != "int8":
             self._foreign.add(name)
             return None
-        codes = stored.codes.clamp_min(int(-GREATEST))
         self._static = stored.input_scale is not None
-        return self.tally.int8_layer(name, codes, stored.scales.flatten(), bias, stored.input_scale)
+        scales = stored.scales.flatten()
+        return self.tally.int8_layer(name, stored.codes, scales, bias, stored.input_scale)
 
     def report(self) -> QuantReport:
         """What it has packed so far."""

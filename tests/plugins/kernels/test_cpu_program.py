@@ -122,17 +122,17 @@ ADD_WORD = Task(_add_word)
 
 
 def test_words_of_the_step_and_its_count_are_read_at_each_replay():
-    """What a step decides is not frozen by the recording."""
-    layers = Layers()
-    step = Block(3, live=(1, 2), count=2)
+    """What a step decides is not frozen by the recording; nor is how much work it is."""
+    layers = Layers(threads=2)
+    step = Block(4, live=(1, 2), count=2)
 
     def body(rows, cos_sin, attention):
         step.words[0] = rows.data_ptr()
-        layers.pool.run(ADD_WORD, step, int(step.words[2]), 0)
+        layers.pool.run(ADD_WORD, step, int(step.words[2]), int(step.words[3]))
 
     run = Recorded(body, layers.pool)
-    for added, count in ((5, 3), (7, 1), (2, 4)):
-        step.words[1:] = added, count
+    for added, count, work in ((5, 3, 0), (7, 1, 10**9), (2, 4, 10**9)):
+        step.words[1:] = added, count, work
         x = torch.zeros(1, 6)
         run(x, angles(1), None)
         assert x[0].tolist() == [added] * count + [0] * (6 - count)
