@@ -39,10 +39,12 @@ class DenseAttention:
         mixed = torch.empty_like(q)
         for first, after in zip(self._starts[:-1], self._starts[1:], strict=True):
             rows = slice(first, after)
-            heads = (part[rows].transpose(0, 1) for part in (q, self._keys, self._values))
+            query, keys, values = (
+                part[rows].transpose(0, 1) for part in (q, self._keys, self._values)
+            )
             seen = self._seen(after - first, q.device)
             result = F.scaled_dot_product_attention(
-                *heads, attn_mask=seen, is_causal=seen is None, enable_gqa=True
+                query, keys, values, attn_mask=seen, is_causal=seen is None, enable_gqa=True
             )
             mixed[rows] = result.transpose(0, 1)
         return mixed.flatten(1)
