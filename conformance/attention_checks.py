@@ -96,7 +96,7 @@ def check_views(make: MakeAttention, *, cache_dtype: str = "") -> None:
     apart = AttentionWorld(make, spec, [prompt]).run([[(0, 20)]])[0]
     fused = torch.cat([part.flatten(1) for part in (prompt.q, prompt.k, prompt.v)], dim=1)
     parts = torch.split(fused, [64, 32, 32], dim=1)
-    q, k, v = (part.unflatten(1, (-1, 16)) for part in parts)
+    q, k, v = (part.view(20, -1, 16) for part in parts)
     world = AttentionWorld(make, spec, [dataclasses.replace(prompt)])
     world.run([[(0, 20)]])
     world.attention.write(LAYER, q, k, v, prompt.cos_sin)

@@ -13,6 +13,7 @@ from .config import load_stack
 from .errors import InvalidRequest, RequestRefused
 from .flow import ChatPrompt, Ended, Request, SamplingParams, TextPrompt, TokenPrompt
 from .outputs import Gathered, Output
+from .stack import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -39,7 +40,7 @@ class LLM:
         self,
         model: str | None = None,
         *,
-        stack: str | Stack = "cpu",
+        stack: str | Stack = DEFAULT,
         overrides: dict[str, Any] | None = None,
         progress: Progress = no_progress,
     ) -> None:

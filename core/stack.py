@@ -7,6 +7,9 @@ import msgspec
 from .errors import StackError
 from .flow import Frozen
 
+DEFAULT = "cpu-w8a8"
+"""The stack that runs where none is named."""
+
 _SIZES = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 

@@ -27,7 +27,7 @@ def run(report: Report, *, dry: bool, model: str) -> None:
     """Each feature by itself, then swapping."""
     with tempfile.TemporaryDirectory() as folder:
         changes = on_gpu(dry).changes(str(write_tiny(folder, num_hidden_layers=1 if dry else 2)))
-        with LLM(overrides={**changes, "engine.swap_memory": "1MiB"}) as llm:
+        with LLM(stack="cpu", overrides={**changes, "engine.swap_memory": "1MiB"}) as llm:
             for name, fields in ASKED.items():
                 report.part(name, lambda fields=fields: _ask(llm, fields))
             report.part("swapping", lambda: _swap(llm))

@@ -19,7 +19,7 @@ def run(report: Report, *, dry: bool, model: str) -> None:
             if model and not dry
             else str(write_tiny(folder, num_hidden_layers=1 if dry else 2))
         )
-        with LLM(overrides=on_gpu(dry).changes(chosen)) as llm:
+        with LLM(stack="cpu", overrides=on_gpu(dry).changes(chosen)) as llm:
             for concurrency in (1, 4 if dry else 16):
                 report.part(
                     f"concurrency {concurrency}",

@@ -7,13 +7,15 @@ from typing import Any
 from ..config import load_stack
 from ..errors import StackError
 from ..flow import SamplingParams
-from ..stack import Stack
+from ..stack import DEFAULT, Stack
 
 
 def add_stack(parser: argparse.ArgumentParser, *, model: bool = True) -> None:
     """``--stack``, ``--model`` (unless the command takes it otherwise), ``--set``,
     ``--offline``."""
-    parser.add_argument("--stack", default="cpu", help="a shipped stack or a file (default: cpu)")
+    parser.add_argument(
+        "--stack", default=DEFAULT, help=f"a shipped stack or a file (default: {DEFAULT})"
+    )
     if model:
         parser.add_argument("--model", help="folder, file, owner/name, or pypi:package")
     parser.add_argument(

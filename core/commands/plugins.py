@@ -12,6 +12,7 @@ from rich.table import Table
 from ..config import load_stack
 from ..hookspecs.families import FAMILIES
 from ..registry import Found, discover
+from ..stack import DEFAULT
 
 _LOAD = (
     "import sys; from enginebay.registry import Registry; "
@@ -26,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--family", choices=sorted(FAMILIES), help="only this family")
-    parser.add_argument("--stack", default="cpu", help="whose choices to mark as active")
+    parser.add_argument("--stack", default=DEFAULT, help="whose choices to mark as active")
     parser.add_argument(
         "--import",
         dest="load",

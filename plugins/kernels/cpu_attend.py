@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from .cpu_atomics import add, write
 from .cpu_cache_codes import widen
 from .cpu_jit import Task, inlined
 from .cpu_lanes import splat
 from .cpu_memory import floats, ints, load, longs, offset, put
-from .cpu_pool import add, write
 from .cpu_softmax import SCORE_STEP, TILE, clear, merge
 from .cpu_tiles import MAX_ROWS, score_codes, score_tile
 from .cpu_weigh import weigh
@@ -198,7 +198,8 @@ def take_range(
 def position_of(w: Any, piece: Any) -> int:
     """The position of a piece's first row."""
     sequence = piece[SEQUENCE]
-    return ints(w[CONTEXTS])[sequence] - ints(w[ROW_STARTS])[sequence + 1] + piece[FIRST_ROW]
+    context: int = ints(w[CONTEXTS])[sequence]
+    return context - ints(w[ROW_STARTS])[sequence + 1] + piece[FIRST_ROW]
 
 
 def _attend(arguments: int, item: int, slot: int) -> None:

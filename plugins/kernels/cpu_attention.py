@@ -16,8 +16,9 @@ from enginebay.errors import IntegrityError, PluginError
 from enginebay.hookspecs.kernel import KVSpec
 
 from .cpu_attend import ATTEND, rows_bytes, tile_bytes
+from .cpu_block import Block
 from .cpu_plan import DIVIDE, MEASURE
-from .cpu_pool import Block, Pool
+from .cpu_pool import Pool
 from .cpu_rows import row_step
 from .cpu_store import CpuStore, bytes_per_block, panel_size
 from .cpu_words import CONTEXTS, GROUP, ITEMS, NUM_WORDS, PIECE_WORDS, PIECES, QUERIES, SCRATCH
@@ -53,10 +54,9 @@ class CpuAttention:
         self.bytes_per_block = bytes_per_block(spec)
         self._group = spec.num_heads // spec.num_kv_heads
         self._piece_rows = max(1, PIECE_HEADS // self._group)
-        live = (CONTEXTS, QUERIES)
-        self._attend_block = Block(NUM_WORDS, live, ITEMS)
+        self._attend_block = Block(NUM_WORDS, (CONTEXTS, QUERIES), ITEMS)
         self._words, self._address = self._attend_block.words, self._attend_block.address
-        self._write_block = Block(NUM_WORDS, live, words=self._words)
+        self._write_block = Block(NUM_WORDS, (CONTEXTS, QUERIES), words=self._words)
         self._block = self._words.data
         self._pieces = np.zeros(PIECE_WORDS * 64, dtype=np.int64)
         self._counters = np.zeros(0, dtype=np.int64)
@@ -73,8 +73,7 @@ class CpuAttention:
     def store(self) -> CpuStore:
         """The keys and values; available after ``allocate``."""
         if self._store is None:
-            msg = "the KV store is not there yet: call allocate(num_blocks) first"
-            raise RuntimeError(msg)
+            raise RuntimeError("the KV store is not there yet: call allocate(num_blocks) first")
         return self._store
 
     def allocate(self, num_blocks: int) -> None:
@@ -217,8 +216,7 @@ class CpuAttention:
             out.data_ptr(),
             *self._layer(layer),
         )
-        items, work = self._items
-        self.pool.run(ATTEND, self._attend_block, items, work)
+        self.pool.run(ATTEND, self._attend_block, *self._items)
         return out
 
     def _layer(self, layer: int) -> tuple[int, int, int, int]:

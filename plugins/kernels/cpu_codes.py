@@ -14,6 +14,7 @@ import torch
 from enginebay.hookspecs.kernel import Offer, OpSignature
 from enginebay.hookspecs.quant import PackedLinear
 
+from .cpu_block import Scratch
 from .cpu_codes_panels import (
     ADDS,
     BIAS,
@@ -42,7 +43,7 @@ from .cpu_features import wide
 from .cpu_jit import Task, inlined
 from .cpu_lanes import WIDTH, splat, total
 from .cpu_memory import fetch, floats, load, longs, put
-from .cpu_pool import Pool, Scratch
+from .cpu_pool import Pool
 from .cpu_products import MAX_ROWS
 from .cpu_rows import row_step
 

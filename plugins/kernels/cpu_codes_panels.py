@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from enginebay.hookspecs.quant import PackedLinear
 
+from .cpu_block import Block
 from .cpu_codes_tile import COLUMNS
 from .cpu_lanes import WIDTH
-from .cpu_pool import Block
 
 # argument block of a product, 64-bit words: what is the layer's own, and what a call sets
 CODES, PANEL_BYTES, SIZE, GROUPS, OUTER, PANELS, SCALES, OFFSETS, BIAS = range(9)

@@ -13,6 +13,7 @@ import torch
 from enginebay.hookspecs.kernel import QuantizedRows
 from enginebay.hookspecs.quant import PackedLinear
 
+from .cpu_block import Scratch
 from .cpu_jit import Task, inlined
 from .cpu_lanes import splat
 from .cpu_memory import fetch, floats, load, load_ints, longs, put
@@ -37,7 +38,7 @@ from .cpu_panels import (
     Panels,
     X,
 )
-from .cpu_pool import Pool, Scratch
+from .cpu_pool import Pool
 from .cpu_products import (
     COLUMNS,
     GROUP,

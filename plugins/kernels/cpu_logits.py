@@ -12,10 +12,11 @@ import torch
 
 from enginebay.hookspecs.quant import PackedLinear
 
+from .cpu_block import Block
 from .cpu_jit import Task, inlined
 from .cpu_lanes import fma, splat, total
 from .cpu_memory import fetch, floats, longs
-from .cpu_pool import Block, Pool
+from .cpu_pool import Pool
 from .cpu_rows import row_step
 
 ZERO: Final = np.float32(0.0)

@@ -6,7 +6,7 @@ import torch
 
 from enginebay.hookspecs.quant import PackedLinear
 
-from .cpu_pool import Block
+from .cpu_block import Block
 from .cpu_products import COLUMNS, GROUP, ROW_BYTES, VNNI
 
 # argument block of a product: what is the layer's own, and what a call sets

@@ -33,19 +33,17 @@ wakes a helper for nothing, once. Waiting is POSIX ``sem_wait`` (a futex on Linu
 """
 
 import ctypes
-import platform
 import threading
 import weakref
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from numba import types
-from numba.core import cgutils
 
+from .cpu_atomics import add, read, rest, run_item, sem_post, sem_wait, swap, write
+from .cpu_block import Block, Recorder
 from .cpu_jit import Entry, Task, inlined
-from .cpu_lanes import emitted, ir
-from .cpu_memory import LONG, longs
+from .cpu_memory import longs
 
 TICKET, DONE, TASK, ARGUMENTS, ITEMS, ENDING, WORK, FINISHED = 0, 8, 16, 17, 18, 19, 24, 32
 ASLEEP = 40
@@ -58,55 +56,6 @@ COMMAND = 8
 of its live words, the word of its count (work follows) or -1; nanoseconds of work."""
 LOOKS = 4000
 """Times that a thread looks before it sleeps, 20 to 40 ns each."""
-
-sem_wait = types.ExternalFunction("sem_wait", types.intc(types.intp))
-sem_post = types.ExternalFunction("sem_post", types.intc(types.intp))
-
-
-@emitted(types.int64, types.intp)
-def read(builder: Any, address: Any) -> Any:
-    """An int64 that other threads write."""
-    place = builder.inttoptr(address, LONG.as_pointer())
-    return builder.load_atomic(place, "seq_cst", 8)
-
-
-@emitted(types.void, types.intp, types.int64)
-def write(builder: Any, address: Any, value: Any) -> None:
-    """Set an int64 that other threads read."""
-    place = builder.inttoptr(address, LONG.as_pointer())
-    builder.store_atomic(value, place, "seq_cst", 8)
-
-
-@emitted(types.int64, types.intp, types.int64)
-def add(builder: Any, address: Any, value: Any) -> Any:
-    """Add to an int64; the value before."""
-    place = builder.inttoptr(address, LONG.as_pointer())
-    return builder.atomic_rmw("add", place, value, "seq_cst")
-
-
-@emitted(types.boolean, types.intp, types.int64, types.int64)
-def swap(builder: Any, address: Any, expected: Any, value: Any) -> Any:
-    """Set an int64 if it still is ``expected``; whether it was."""
-    place = builder.inttoptr(address, LONG.as_pointer())
-    answer = builder.cmpxchg(place, expected, value, "seq_cst", "seq_cst")
-    return builder.extract_value(answer, 1)
-
-
-@emitted(types.void, types.intp, types.intp, types.intp, types.intp)
-def run_item(builder: Any, task: Any, arguments: Any, item: Any, slot: Any) -> None:
-    """Call a task by its address."""
-    kind = ir.FunctionType(ir.VoidType(), [LONG] * 3)
-    builder.call(builder.inttoptr(task, kind.as_pointer()), [arguments, item, slot])
-
-
-@emitted(types.void)
-def rest(builder: Any) -> None:
-    """Tell the CPU that this is a waiting loop."""
-    if platform.machine() in ("x86_64", "AMD64"):
-        kind = ir.FunctionType(ir.VoidType(), [])
-        builder.call(
-            cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), []
-        )
 
 
 @inlined
@@ -203,59 +152,6 @@ QUICK = Entry(_alone, nogil=False)
 SHORT = 100_000
 """Nanoseconds of work for which giving up Python's lock does not pay: beside a busy thread
 it comes back after up to 5 ms."""
-
-
-class Block:
-    """The argument block of an op: 64-bit words at a fixed address.
-
-    :param live: first and end of the words that are not the call's own but the step's; a
-        recorded call reads them anew each time
-    :param count: the word that holds the number of items, the next one the work, when they
-        are the step's too
-    :param words: memory to use, of another op's block
-    """
-
-    def __init__(
-        self,
-        num_words: int,
-        live: tuple[int, int] = (0, 0),
-        count: int = -1,
-        words: "np.ndarray[Any, np.dtype[np.int64]] | None" = None,
-    ) -> None:
-        self.words = np.zeros(num_words, dtype=np.int64) if words is None else words
-        self.data = self.words.data
-        self.address: int = self.words.ctypes.data
-        self.live = live
-        self.count = count
-
-
-class Scratch:
-    """Memory for each thread of a pool. What was handed out before it grew stays valid:
-    recorded jobs may have its address."""
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self.step = 0
-        """Bytes of one thread, a multiple of 64."""
-        self.address = 0
-        self.pieces: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
-
-    def reserve(self, num_bytes: int) -> None:
-        """Make each thread's part at least so large."""
-        if num_bytes > self.step:
-            self.step = -(-num_bytes // 64) * 64
-            self.pieces.append(np.zeros(self.step * self.threads + 64, dtype=np.uint8))
-            self.address = -(-self.pieces[-1].ctypes.data // 64) * 64
-
-
-class Recorder(Protocol):
-    """Who is told of every job while a program is recorded (``cpu_program``)."""
-
-    def job(self, task: Task, block: "Block | int", items: int, work: int) -> int:
-        """:return: the address of a copy of the block, for this job alone"""
-
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory that stays where it is for as long as the program."""
 
 
 class Pool:

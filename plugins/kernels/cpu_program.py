@@ -22,8 +22,9 @@ import structlog
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .cpu_block import Block
 from .cpu_jit import Task
-from .cpu_pool import COMMAND, Block, Pool
+from .cpu_pool import COMMAND, Pool
 
 log = structlog.get_logger(__name__)
 
@@ -79,7 +80,7 @@ class Arena:
 
 
 class Recording:
-    """The jobs of one run of a body; see ``cpu_pool.Recorder``."""
+    """The jobs of one run of a body; see ``cpu_block.Recorder``."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena

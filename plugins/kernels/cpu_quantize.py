@@ -16,6 +16,7 @@ from numba.core import cgutils
 
 from enginebay.hookspecs.kernel import QuantizedRows
 
+from .cpu_block import Block, Scratch
 from .cpu_jit import Task, inlined
 from .cpu_lanes import (
     INTS,
@@ -32,7 +33,7 @@ from .cpu_lanes import (
     where_below,
 )
 from .cpu_memory import LONG, fetch, floats, longs
-from .cpu_pool import Block, Pool, Scratch
+from .cpu_pool import Pool
 from .cpu_rows import activate_row, norm_row, row_step
 
 GREATEST: Final = np.float32(127.0)

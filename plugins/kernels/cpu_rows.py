@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from .cpu_block import Block
 from .cpu_exp import sigmoid
 from .cpu_jit import Task, inlined
 from .cpu_lanes import fma, splat, total
 from .cpu_memory import fetch, floats, load, longs, put
-from .cpu_pool import Block, Pool
+from .cpu_pool import Pool
 
 ITEM = 16384
 """Elements of an item of work, about 10 us."""

@@ -7,6 +7,8 @@ from enginebay import hookimpl
 from enginebay.hookspecs.model import Role
 from enginebay.hookspecs.quant import PackedLinear, QuantContext, Quantizer, QuantReport
 
+from .tally import FloatBytes
+
 CONTRACT = (1, 0)
 
 
@@ -18,7 +20,7 @@ class Float:
     """Passes weights on as they are; the tensors are the caller's own, not copies."""
 
     def __init__(self) -> None:
-        self.weights: dict[int, int] = {}
+        self.weights = FloatBytes()
 
     @property
     def activations(self) -> str:
@@ -33,7 +35,7 @@ class Float:
         bias: torch.Tensor | None,
     ) -> PackedLinear:
         """A layer whose ``weight`` is [N, K] in the compute dtype."""
-        self.weights[weight.untyped_storage().data_ptr()] = weight.untyped_storage().nbytes()
+        self.weights.add(weight)
         out_features, in_features = weight.shape
         return PackedLinear(
             name=name,
@@ -46,7 +48,7 @@ class Float:
 
     def report(self) -> QuantReport:
         """``weight_bytes`` counts a tied tensor once."""
-        return QuantReport(scheme="float", weight_bytes=sum(self.weights.values()))
+        return QuantReport(scheme="float", weight_bytes=self.weights.total)
 
 
 @hookimpl

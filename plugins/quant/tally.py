@@ -1,8 +1,29 @@
 """What a quantizer has packed: layers of the right form, and their bytes."""
 
+import weakref
+
 import torch
 
 from enginebay.hookspecs.quant import PackedLinear
+
+
+class FloatBytes:
+    """Bytes of float tensors, each counted once however many layers share it.
+
+    A tensor is known again while it lives: a kernel may lay a layer's weight out anew and
+    drop the original, whose address then comes back with other weights.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._seen: dict[int, weakref.ref[torch.Tensor]] = {}
+
+    def add(self, weight: torch.Tensor) -> None:
+        """Count a layer's weight."""
+        known = self._seen.get(id(weight))
+        if known is None or known() is not weight:
+            self._seen[id(weight)] = weakref.ref(weight)
+            self.total += weight.nbytes
 
 
 class Tally:
@@ -12,12 +33,12 @@ class Tally:
         self.metadata_bytes = 0
         self.float_layers: dict[str, str] = {}
         self._codes = 0
-        self._floats: dict[int, int] = {}
+        self._floats = FloatBytes()
 
     @property
     def weight_bytes(self) -> int:
         """Codes, and float weights of layers that were left alone."""
-        return self._codes + sum(self._floats.values())
+        return self._codes + self._floats.total
 
     def int8_layer(
         self,
@@ -51,8 +72,7 @@ class Tally:
         self, name: str, weight: torch.Tensor, bias: torch.Tensor | None, reason: str
     ) -> PackedLinear:
         """A layer of the scheme ``float``: the caller's own tensor, not a copy."""
-        storage = weight.untyped_storage()
-        self._floats[storage.data_ptr() or id(weight)] = storage.nbytes()
+        self._floats.add(weight)
         self.float_layers[name] = reason
         return PackedLinear(
             name=name,

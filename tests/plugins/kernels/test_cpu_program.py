@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from enginebay.hookspecs.quant import PackedLinear
+from enginebay.plugins.kernels.cpu_block import Block
 from enginebay.plugins.kernels.cpu_jit import Task
 from enginebay.plugins.kernels.cpu_linear import Products
 from enginebay.plugins.kernels.cpu_memory import floats, longs
 from enginebay.plugins.kernels.cpu_panels import pack_float, pack_int
-from enginebay.plugins.kernels.cpu_pool import Block, Pool
+from enginebay.plugins.kernels.cpu_pool import Pool
 from enginebay.plugins.kernels.cpu_program import MOST_ROWS, Arena, Recorded
 from enginebay.plugins.kernels.cpu_quantize import Quantizations
 from enginebay.plugins.kernels.cpu_rows import RowOps

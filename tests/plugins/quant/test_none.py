@@ -25,3 +25,11 @@ def test_report_counts_a_shared_tensor_once():
     report = quantizer.report()
     assert (report.scheme, report.weight_bytes, report.metadata_bytes) == ("float", 100, 0)
     assert quantizer.activations == "float"
+
+
+def test_report_counts_weights_that_a_kernel_dropped():
+    """A freed tensor's address comes back; the next layer's bytes count all the same."""
+    quantizer = none.enginebay_quant(none.Options(), QuantContext("float32", "cpu"))
+    for number in range(10):
+        quantizer.pack(f"layer{number}", "linear", torch.ones(3, 5), None)
+    assert quantizer.report().weight_bytes == 10 * 60
