@@ -132,7 +132,7 @@ class TritonAttention:
         batch, tiles = self._current()
         keys, values = self.store.layer(layer)
         splits, dims = tiles.splits, _power_of_2(spec.head_dim)
-        out = torch.empty_like(q)
+        out = q.new_empty(q.shape)  # not of q's strides: its rows may lie apart
         shape = (*q.shape[:2], splits) if splits > 1 else (0,)
         parts = q.new_empty((*shape, spec.head_dim) if splits > 1 else (0,), dtype=torch.float32)
         tops, sums = (q.new_empty(shape, dtype=torch.float32) for _ in range(2))
