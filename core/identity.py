@@ -32,7 +32,9 @@ def cache_identity(stack: Stack, files: Files, spec: ModelSpec) -> str:
     quantization and KV format, positional policy."""
     quant = stack.one("quant")
     rope = msgspec.to_builtins(spec.rope)
-    return digest([files.revision, quant.use, quant.options, stack.engine.dtype, rope])
+    engine = stack.engine
+    formats = [quant.use, quant.options, engine.dtype, engine.kv_cache_dtype]
+    return digest([files.revision, *formats, rope])
 
 
 def service_version(stack: Stack, registry: Registry, files: Files) -> str:

@@ -198,8 +198,8 @@ def take_range(
 def position_of(w: Any, piece: Any) -> int:
     """The position of a piece's first row."""
     sequence = piece[SEQUENCE]
-    context: int = ints(w[CONTEXTS])[sequence]
-    return context - ints(w[ROW_STARTS])[sequence + 1] + piece[FIRST_ROW]
+    position: int = ints(w[CONTEXTS])[sequence] - ints(w[ROW_STARTS])[sequence + 1]
+    return position + int(piece[FIRST_ROW])
 
 
 def _attend(arguments: int, item: int, slot: int) -> None:
