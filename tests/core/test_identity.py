@@ -14,10 +14,14 @@ from enginebay.plugins.schedulers.chunked import Chunked, Options
 from enginebay.stack import EngineOptions, Entry, Stack
 
 
-def stack_of(quant="none", dtype="float32", **options):
+def stack_of(quant="none", dtype="float32", kv_cache_dtype="auto", **options):
     """A stack with what counts for identity."""
     entry = Entry(slot="quant", use=quant, name=quant, options=options)
-    return Stack(name="s", engine=EngineOptions(dtype=dtype), slots={"quant": (entry,)})
+    return Stack(
+        name="s",
+        engine=EngineOptions(dtype=dtype, kv_cache_dtype=kv_cache_dtype),
+        slots={"quant": (entry,)},
+    )
 
 
 SPEC = ModelSpec(
@@ -55,6 +59,7 @@ def engine_root(stack=None, revision="r1", spec=SPEC):
         {"stack": stack_of(quant="int8")},
         {"stack": stack_of(group_size=32)},
         {"stack": stack_of(dtype="bfloat16")},
+        {"stack": stack_of(kv_cache_dtype="int8")},
         {"spec": rotated(theta=5e5)},
         {"spec": rotated(kind="yarn")},
         {"spec": rotated(factor=2.0)},
