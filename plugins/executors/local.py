@@ -1,10 +1,12 @@
 """The local executor: one model on one device of this process."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+import structlog
 import torch
 
 from enginebay import hookimpl
@@ -21,7 +23,10 @@ from enginebay.ledger.storages import bytes_by_line, storage_key
 from enginebay.runner import Runner
 from enginebay.weights import open_builder
 
+from .huge_pages import advise
 from .warm_up import decode_plan, prompt_plan
+
+log = structlog.get_logger(__name__)
 
 CONTRACT = (1, 0)
 _MEASURED: Final = 8
@@ -37,6 +42,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warm_up_tokens: int = 512
     """Prompt tokens of the warm-up step, whose memory peak goes into the ledger; as many
     as a step takes or the pool holds at most."""
+    huge_pages: bool = True
+    """Ask the system for huge pages under weights and KV pool; Linux only, never an error."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class Local:
             )
             self.decoder = context.family.build(spec, builder)
         self._weights = tuple(builder.holdings.values())
+        self._huge_pages(builder.tensors.values(), collapse=True)
         self._programs = builder.programs
         kv = kv_spec(
             spec,
@@ -99,6 +107,7 @@ class Local:
     def warm_up(self) -> None:
         """Touch the pool, run the largest step and two decode steps through every op and
         measure their temporary memory, then forget them."""
+        self._huge_pages(self.attention.store.tensors(), collapse=False)
         with on_line("load", "kv", _KV_FIX):
             self._touch()
         limits = msgspec.structs.replace(self._context.limits, num_blocks=self.num_blocks)
@@ -160,6 +169,11 @@ class Local:
     def close(self) -> None:
         """Drop the model."""
         self.runner.rows.clear()
+
+    def _huge_pages(self, tensors: Iterable[torch.Tensor], *, collapse: bool) -> None:
+        if self._options.huge_pages:
+            granted = advise(tensors, collapse=collapse)
+            log.debug("huge pages", granted=granted)
 
     def _touch(self) -> None:
         """Make the system give every page of the pool and the host slots now: one that it
