@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-import structlog
 import torch
 
 from enginebay import hookimpl
@@ -25,8 +24,6 @@ from enginebay.weights import open_builder
 
 from .huge_pages import advise
 from .warm_up import decode_plan, prompt_plan
-
-log = structlog.get_logger(__name__)
 
 CONTRACT = (1, 0)
 _MEASURED: Final = 8
@@ -172,8 +169,7 @@ class Local:
 
     def _huge_pages(self, tensors: Iterable[torch.Tensor], *, collapse: bool) -> None:
         if self._options.huge_pages:
-            granted = advise(tensors, collapse=collapse)
-            log.debug("huge pages", granted=granted)
+            advise(tensors, collapse=collapse)
 
     def _touch(self) -> None:
         """Make the system give every page of the pool and the host slots now: one that it

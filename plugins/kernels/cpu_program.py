@@ -18,15 +18,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import structlog
 import torch
 from torch.overrides import TorchFunctionMode
 
 from .cpu_block import Block
 from .cpu_jit import Task
 from .cpu_pool import COMMAND, Pool
-
-log = structlog.get_logger(__name__)
 
 MOST_ROWS: Final = 64
 """Steps with more rows are not recorded: their products take far longer than Python."""
@@ -122,6 +119,7 @@ class Recorded:
         self._attentions: dict[int, Any] = {}
         """Held, so that their ids stay theirs."""
         self.refused = ""
+        """Why nothing is recorded; empty: it is."""
         self._blocks: list[np.ndarray[Any, np.dtype[np.int64]]] = []
 
     def __call__(self, hidden: torch.Tensor, cos_sin: torch.Tensor, attention: Any) -> None:
@@ -162,7 +160,6 @@ class Recorded:
             recording.refused = f"torch computes {watch.met[0]!r} between its ops"
         if recording.refused:
             self.refused = recording.refused
-            log.info("steps are not recorded", why=self.refused)
             return
         self._blocks += recording.blocks
         commands = np.array(recording.commands, dtype=np.int64).reshape(-1, COMMAND)
