@@ -26,9 +26,11 @@ class Preparation:
     context: ExecutorContext
 
 
-def prepare(build: Assembler) -> Preparation:
+def prepare(build: Assembler, *, to_run: bool = True) -> Preparation:
     """Import a stack's plugins, open its model, and choose what will run it.
 
+    :param to_run: let the quantizer look at the whole model, which may take as long as a
+        calibration; a plan needs only shapes, which that does not change
     :raises StackError: the stack file is wrong
     :raises PluginError: a chosen plugin can't be used
     :raises ModelError: the model can't be found or read
@@ -41,7 +43,7 @@ def prepare(build: Assembler) -> Preparation:
     family, spec = build.model(checkpoint)
     build.lap("open")
     quantizer = build.one("quant", QuantContext(dtype=options.dtype, device=options.device))
-    if isinstance(quantizer, Preparing):
+    if to_run and isinstance(quantizer, Preparing):
         checkpoint = quantizer.prepare(spec, family, checkpoint)
         family, spec = build.model(checkpoint)
         build.lap("quantize")

@@ -111,6 +111,14 @@ class BatchMaker:
             block_size=self._block_size,
         )
 
+    def buffers(self) -> tuple[torch.Tensor, ...]:
+        """Tensors that are kept between steps, for the ledger."""
+        return tuple(
+            each
+            for places in self._places.values()
+            for each in (places.row_starts, places.logit_rows)
+        )
+
     def _decode(self, starts: list[int], rows: list[Row]) -> Batch:
         """One row of each sequence, and logits of each: most steps are such."""
         positions = np.array(starts, dtype=np.int64)

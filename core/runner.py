@@ -61,6 +61,10 @@ class Runner:
             outputs = self._outputs(plan, logits)
         return StepResult(step=plan.step, outputs=outputs, duration=time.perf_counter() - began)
 
+    def buffers(self) -> tuple[torch.Tensor, ...]:
+        """Tensors that are kept between steps, for the ledger."""
+        return self._batches.buffers()
+
     def _apply(self, plan: StepPlan) -> None:
         for sequence_id in plan.removed:
             self.rows.pop(sequence_id, None)

@@ -117,7 +117,8 @@ def test_cache_sizes_are_read_as_the_system_writes_them(tmp_path):
 def test_every_op_of_a_model_is_told(tmp_path, capsys):
     """Each op that the table resolved, each number of rows, whole steps; shares follow."""
     model = write_tiny(tmp_path, "Qwen3ForCausalLM")
-    arguments = ["--model", str(model), "--set", "engine.num_blocks=128", "--rows", "1,16"]
+    arguments = ["--stack", "cpu", "--model", str(model), "--rows", "1,16"]
+    arguments += ["--set", "engine.num_blocks=128"]
     roofline.main([*arguments, "--rounds", "1", "--last-cache", "1MiB", "--json"])
     structlog.get_logger("test").warning("a line that is no JSON")
     (run,) = json.loads(capsys.readouterr().out)["runs"]

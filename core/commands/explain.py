@@ -42,7 +42,7 @@ def _prepared(stack: Stack) -> dict[str, Any]:
     quiet_logs()
     with progress_bar() as progress:
         build = Assembler(stack, progress)
-        return of_prepared(build, prepare(build))
+        return of_prepared(build, prepare(build, to_run=False))
 
 
 def _loaded(stack: Stack) -> dict[str, Any]:

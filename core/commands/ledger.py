@@ -89,7 +89,7 @@ def _plan(stack: Stack, asked: Asked) -> Plan:
 
     quiet_logs()
     with progress_bar() as progress:
-        return plan_stack(prepare(Assembler(stack, progress)).context, asked)
+        return plan_stack(prepare(Assembler(stack, progress), to_run=False).context, asked)
 
 
 def _facts(plan: Plan) -> dict[str, Any]:

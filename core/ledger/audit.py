@@ -43,12 +43,12 @@ class Findings:
 
 
 def live() -> dict[int, Any]:
-    """Every storage that a tensor of this process has now, by key. While the result is
-    kept, no key is used again for another storage."""
+    """Every storage with any bytes that a tensor of this process has now, by key. While the
+    result is kept, no key is used again for another storage."""
     gc.collect()
     found: dict[int, Any] = {}
     for thing in gc.get_objects():
-        if type(thing) in (torch.Tensor, torch.nn.Parameter):
+        if type(thing) in (torch.Tensor, torch.nn.Parameter) and storage_bytes(thing):
             reference = weak_reference(thing)
             found[reference.cdata] = reference
     return found

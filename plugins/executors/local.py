@@ -142,6 +142,7 @@ class Local:
         if line in ("", "runtime") and isinstance(self.attention, Buffered):
             held += [Holding("runtime", "buffers", each) for each in self.attention.buffers()]
         if line in ("", "runtime"):
+            held += [Holding("runtime", "batches", each) for each in self.runner.buffers()]
             held += [
                 Holding("runtime", "program", each)
                 for program in self._programs

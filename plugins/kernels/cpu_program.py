@@ -64,16 +64,18 @@ class Arena:
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A tensor [rows, ...] in a piece that nobody uses."""
         size = math.prod(shape) * dtype.itemsize
-        room = size // max(shape[0], 1) * max(MOST_ROWS, shape[0])
+        piece = self.take(size // max(shape[0], 1) * max(MOST_ROWS, shape[0]))
+        return torch.from_numpy(piece[:size]).view(dtype).view(shape)
+
+    def take(self, room: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+        """A piece of ``room`` bytes that nobody uses; hold it to keep it."""
         for index in range(len(self.pieces)):
             piece = self.pieces[index]
             # held by the list, by ``piece`` and by the argument of getrefcount
             if len(piece) == room and sys.getrefcount(piece) == 3:
-                break
-        else:
-            piece = np.zeros(room, dtype=np.uint8)
-            self.pieces.append(piece)
-        return torch.from_numpy(piece[:size]).view(dtype).view(shape)
+                return piece
+        self.pieces.append(np.zeros(room, dtype=np.uint8))
+        return self.pieces[-1]
 
 
 class Recording:
@@ -114,7 +116,8 @@ class Recorded:
         self.body = body
         self.pool = pool
         self.arena = Arena()
-        self.inputs: list[torch.Tensor] = []
+        self.inputs: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+        """Pieces that ``hidden`` and ``cos_sin`` are copied to."""
         self.programs: dict[tuple[int, int], np.ndarray[Any, np.dtype[np.int64]]] = {}
         self._attentions: dict[int, Any] = {}
         """Held, so that their ids stay theirs."""
@@ -125,18 +128,16 @@ class Recorded:
     def __call__(self, hidden: torch.Tensor, cos_sin: torch.Tensor, attention: Any) -> None:
         """Run the body, in one way or the other."""
         rows = hidden.shape[0]
-        if rows > MOST_ROWS or self.refused or not hidden.is_contiguous():
+        if rows > MOST_ROWS or self.refused or hidden.dtype is not torch.float32:
             self.body(hidden, cos_sin, attention)
             return
         if not self.inputs:
-            self.inputs = [
-                self.arena.empty((MOST_ROWS, each.shape[1]), each.dtype)
-                for each in (hidden, cos_sin)
-            ]
-        own = self.inputs[0][:rows]
-        angles = self.inputs[1][:rows]
-        own.copy_(hidden)
-        angles.copy_(cos_sin)
+            room = MOST_ROWS * 4
+            self.inputs = [self.arena.take(room * each.shape[1]) for each in (hidden, cos_sin)]
+        own, angles = (
+            torch.from_numpy(piece).view(torch.float32).view(MOST_ROWS, -1)[:rows].copy_(given)
+            for piece, given in zip(self.inputs, (hidden, cos_sin), strict=True)
+        )
         program = self.programs.get((rows, id(attention)))
         if program is None:
             self._record(own, angles, attention)

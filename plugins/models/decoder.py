@@ -45,10 +45,12 @@ class LlamaDecoder:
         attention.prepare(batch)
         cos_sin = self.rotary.cos_sin(batch.positions)
         self.run_layers(hidden, cos_sin, attention)
-        if batch.logit_rows.shape[0] == 0:
+        wanted = batch.logit_rows.shape[0]
+        if wanted == 0:
             return hidden.new_empty((0, self.spec.vocab_size), dtype=torch.float32)
-        wanted = hidden.index_select(0, batch.logit_rows)
-        logits: torch.Tensor = self.head(self.norm(wanted))
+        if wanted < batch.num_tokens:
+            hidden = hidden.index_select(0, batch.logit_rows)
+        logits: torch.Tensor = self.head(self.norm(hidden))
         return logits
 
     def _run_layers(

@@ -128,4 +128,4 @@ def test_without_a_cache_folder_noise_is_compiled_anew(monkeypatch):
         return real(function, **options)
 
     monkeypatch.setattr(philox.numba, "njit", refuse_cache)
-    assert philox._entry(lambda x: x + 1)(2) == 3
+    assert philox.entry(lambda x: x + 1)(2) == 3

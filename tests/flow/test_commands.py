@@ -121,7 +121,7 @@ def test_a_strangers_scheduler_is_found_chosen_and_serves(installed, tiny, tmp_p
     stack = tmp_path / "mine.toml"
     stack.write_text('extends = "cpu"\nscheduler = "shortest-first"\n')
     words = ("run", "Hello", "--model", tiny, "--max-tokens", "5")
-    own = enginebay(*words)
+    own = enginebay(*words, "--stack", "cpu")
     theirs = enginebay(*words, "--stack", stack, path=installed)
     assert theirs.returncode == 0, theirs.stderr
     assert theirs.stdout == own.stdout

@@ -52,7 +52,19 @@ def test_a_checkpoint_is_planned_from_its_metadata(ledger, tiny, monkeypatch):
 
     where = "enginebay.plugins.formats.safetensors.SafetensorsCheckpoint.load"
     monkeypatch.setattr(where, reads)
-    words = ("--model", tiny, "--tokens", 17, "--requests", 3, "--device-memory", "1GiB", "--json")
+    words = (
+        "--stack",
+        "cpu",
+        "--model",
+        tiny,
+        "--tokens",
+        17,
+        "--requests",
+        3,
+        "--device-memory",
+        "1GiB",
+        "--json",
+    )
     status, text, _ = ledger(*words)
     told = json.loads(text)
     lines = {line["name"]: line["planned"] for line in told["lines"]}
@@ -65,10 +77,25 @@ def test_a_checkpoint_is_planned_from_its_metadata(ledger, tiny, monkeypatch):
     assert told["fits"] == (2**30 - others) // told["request_bytes"]
 
 
+def test_a_stack_that_calibrates_is_planned_without(ledger, tiny, monkeypatch):
+    """No tensor is read for a plan: int8 codes, a scale a row, and the head's own copy."""
+
+    def reads(*given):
+        pytest.fail("a tensor was read")
+
+    where = "enginebay.plugins.formats.safetensors.SafetensorsCheckpoint.load"
+    monkeypatch.setattr(where, reads)
+    status, text, _ = ledger("--stack", "cpu-w8a8", "--model", tiny, "--json")
+    assert status == 0
+    schemes = {part["scheme"] for line in json.loads(text)["lines"] for part in line["parts"]}
+    assert "w8a8" in schemes
+
+
 def test_another_dtype_is_planned_though_no_kernel_runs_it_here(ledger, tiny):
     """Half the bytes, and a note that says why they were not rehearsed."""
-    full = json.loads(ledger("--model", tiny, "--json")[1])
-    half = json.loads(ledger("--model", tiny, "--json", "--dtype", "bfloat16")[1])
+    words = ("--stack", "cpu", "--model", tiny, "--json")
+    full = json.loads(ledger(*words)[1])
+    half = json.loads(ledger(*words, "--dtype", "bfloat16")[1])
     weights = [told["lines"][0] for told in (full, half)]
     assert weights[1]["planned"] * 2 == weights[0]["planned"] - 32
     assert "no kernel for" in weights[1]["note"]
