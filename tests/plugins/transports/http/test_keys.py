@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 
 import pytest
 from structlog.testing import capture_logs
@@ -46,6 +47,13 @@ def bearer(pair):
     return {"authorization": f"Bearer {pair[1]}"}
 
 
+def until(done):
+    """Wait for what another thread does next."""
+    deadline = time.monotonic() + 10
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("pair", [ALICE, ALICE_TOO, BOB])
 @pytest.mark.parametrize("header", ["authorization", "x-api-key"])
 def test_the_tenant_is_the_keys(locked, pair, header):
@@ -54,6 +62,7 @@ def test_the_tenant_is_the_keys(locked, pair, header):
     headers = bearer(pair) if header == "authorization" else {header: pair[1]}
     with capture_logs() as logs:
         answer = locked.http.post("/v1/chat/completions", json=body, headers=headers)
+        until(lambda: any(log["event"] == "request" for log in logs))  # after the last byte
     assert answer.status_code == 200, answer.text
     assert locked.client.submitted[-1].tenant == pair[0].tenant
     assert [log["tenant"] for log in logs if log["event"] == "request"] == [pair[0].tenant]
