@@ -49,6 +49,7 @@ from .cpu_products import (
     int_tile,
     prepare_row,
 )
+from .cpu_rows import row_step
 
 BLOCK_ROWS: Final = 96
 """Rows that are prepared and multiplied together."""
@@ -137,6 +138,10 @@ class Products:
         """int8 rows times int8 weights, exact in int32, then scaled (scheme ``w8a8``)."""
         layer = _laid_out(packed)
         values, rows = x.values, x.values.shape[0]
+        shape = (rows, layer.in_features)
+        if values.dtype is not torch.int8 or values.shape != shape or not values.is_contiguous():
+            msg = f"rows are {values.dtype} {list(values.shape)}; need torch.int8 {list(shape)}"
+            raise ValueError(msg)
         self.scratch.reserve(TILE_BYTES + layer.row_bytes * min(rows, BLOCK_ROWS))
         # 64 multiply-adds a nanosecond, or 8 bytes of weights
         work = layer.in_features * layer.out_features * max(rows * 2, 16) // 128
@@ -150,9 +155,10 @@ class Products:
         """float32 rows times float32 weights (scheme ``float``)."""
         layer = _laid_out(packed)
         rows = x.shape[0]
+        step = 4 * row_step("x", x, rows, layer.in_features)
         self.scratch.reserve(TILE_BYTES)
         work = layer.in_features * layer.out_features * max(rows, 16) // 32
-        return self._run(MULTIPLY_FLOATS, layer, rows, x, 4 * x.stride(0), None, residual, work)
+        return self._run(MULTIPLY_FLOATS, layer, rows, x, step, None, residual, work)
 
     def _run(
         self,
@@ -168,6 +174,7 @@ class Products:
         out = residual
         if out is None:
             out = self.pool.empty((rows, layer.out_features))
+        out_step = row_step("residual", out, rows, layer.out_features)
         if rows == 0:
             return out
         panels = layer.tensors["weight"].shape[0]
@@ -180,7 +187,7 @@ class Products:
             x_step,
             0 if row_scales is None else row_scales.data_ptr(),
             out.data_ptr(),
-            out.stride(0),
+            out_step,
             0 if residual is None else 1,
             share,
             self.scratch.address,

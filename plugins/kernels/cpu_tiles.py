@@ -10,7 +10,6 @@ Written as LLVM instructions because the sums must be unrolled into registers; a
 ``cpu_lanes`` the first parameter is the IR builder.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -19,9 +18,8 @@ from numba.core import cgutils
 from .cpu_features import wide
 from .cpu_lanes import FLOAT, INTS, VECTOR, WIDTH, constant, emit_fma, emit_splat, emitted, ir
 from .cpu_memory import LONG, emit_load, emit_store, float_pointer, long_pointer
+from .cpu_products import BYTE, MAX_ROWS, by_rows
 
-MAX_ROWS = 6
-BYTE = ir.IntType(8)
 BYTES = ir.VectorType(BYTE, WIDTH)
 
 
@@ -43,19 +41,6 @@ def emit_codes(builder: Any, address: Any) -> Any:
 def emit_floats(builder: Any, address: Any) -> Any:
     """Sixteen float32 at an address."""
     return emit_load(builder, builder.inttoptr(address, FLOAT.as_pointer()), LONG(0))
-
-
-def _by_rows(builder: Any, rows: Any, emit: Callable[[int], None]) -> None:
-    """Branch to the code for exactly ``rows`` rows, 1 .. MAX_ROWS."""
-    end = builder.append_basic_block("rows.end")
-    switch = builder.switch(rows, end)
-    for count in range(1, MAX_ROWS + 1):
-        block = builder.append_basic_block(f"rows.{count}")
-        switch.add_case(LONG(count), block)
-        builder.position_at_end(block)
-        emit(count)
-        builder.branch(end)
-    builder.position_at_end(end)
 
 
 def _by_width(builder: Any, start: Any, stop: Any, most: int, emit: Any) -> None:
@@ -143,7 +128,7 @@ def _score_tile(codes: bool) -> Any:
 
             _by_width(builder, LONG(0), num_runs, vectors(count), some)
 
-        _by_rows(builder, rows, emit)
+        by_rows(builder, rows, emit)
 
     return score_tile
 
@@ -204,7 +189,7 @@ def _value_tile(codes: bool) -> Any:
             chunks = builder.sdiv(out_step, LONG(WIDTH))
             _by_width(builder, LONG(0), chunks, vectors(count), some)
 
-        _by_rows(builder, rows, emit)
+        by_rows(builder, rows, emit)
 
     return value_tile
 

@@ -117,6 +117,19 @@ def test_rows_that_are_not_numbers_disturb_no_other(pool):
     assert torch.equal(found[others], clean[others])
 
 
+def test_rows_of_another_shape_are_refused(pool):
+    """Compiled code reads by address: what it would read past is told before."""
+    products = Products(pool)
+    floats, ints = pack_float(float_layer(64, 48)), pack_int(int_layer(64, 48))
+    for x in (torch.ones(2, 63), torch.ones(64, 2).T, torch.ones(2, 64).double()):
+        with pytest.raises(ValueError, match="x is"):
+            products.floats(x, floats)
+    with pytest.raises(ValueError, match="rows are"):
+        products.ints(int_rows(2, 63), ints)
+    with pytest.raises(ValueError, match="residual is"):
+        products.ints(int_rows(2, 64), ints, torch.ones(2, 47))
+
+
 def test_the_greatest_operands_do_not_saturate(pool):
     """127 * 127 * 1536 times over: above what 24 or 16 bits hold."""
     layer = PackedLinear(
