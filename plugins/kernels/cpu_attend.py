@@ -22,8 +22,9 @@ from .cpu_cache_codes import widen
 from .cpu_jit import Task, inlined
 from .cpu_lanes import splat
 from .cpu_memory import floats, ints, load, longs, offset, put
+from .cpu_products import MAX_ROWS
 from .cpu_softmax import SCORE_STEP, TILE, clear, merge
-from .cpu_tiles import MAX_ROWS, score_codes, score_tile
+from .cpu_tiles import score_codes, score_tile
 from .cpu_weigh import weigh
 from .cpu_words import (
     BLOCK_SIZE,

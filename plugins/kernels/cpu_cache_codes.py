@@ -25,7 +25,8 @@ from .cpu_lanes import (
     where_below,
 )
 from .cpu_memory import LONG, fetch, floats, store
-from .cpu_tiles import BYTE, BYTES, emit_codes
+from .cpu_products import BYTE
+from .cpu_tiles import BYTES, emit_codes
 
 ZERO = np.float32(0.0)
 ONE = np.float32(1.0)
