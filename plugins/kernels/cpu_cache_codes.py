@@ -14,7 +14,6 @@ from numba.core import cgutils
 from .cpu_jit import inlined
 from .cpu_lanes import (
     INTS,
-    WIDTH,
     emitted,
     fma,
     greatest,
@@ -24,7 +23,7 @@ from .cpu_lanes import (
     total,
     where_below,
 )
-from .cpu_memory import LONG, fetch, floats, store
+from .cpu_memory import fetch, floats, store
 from .cpu_products import BYTE
 from .cpu_tiles import BYTES, emit_codes
 
@@ -45,9 +44,9 @@ def load_codes(builder: Any, address: Any) -> Any:
 @emitted(types.void, types.intp, types.intp, lanes, types.intp)
 def put_codes(builder: Any, address: Any, step: Any, value: Any, count: Any) -> None:
     """The first ``count`` lanes, integers, as int8 that lie ``step`` bytes apart."""
-    buffer = cgutils.alloca_once(builder, BYTE, size=LONG(WIDTH))
-    whole = builder.trunc(builder.fptosi(value, INTS), BYTES)
-    builder.store(whole, builder.bitcast(buffer, BYTES.as_pointer()), align=1)
+    place = cgutils.alloca_once(builder, BYTES)
+    builder.store(builder.trunc(builder.fptosi(value, INTS), BYTES), place)
+    buffer = builder.bitcast(place, BYTE.as_pointer())
     with cgutils.for_range(builder, count) as loop:
         lane = builder.gep(buffer, [loop.index])
         target = builder.add(address, builder.mul(loop.index, step))

@@ -82,11 +82,21 @@ def store(builder: Any, pointer: Any, index: Any, value: Any) -> None:
     emit_store(builder, pointer, index, value)
 
 
+def _lanes_as_floats(builder: Any, value: Any) -> Any:
+    """Lanes in memory of their own, to be taken one by one.
+
+    Declared as lanes, not as sixteen floats: LLVM joins such memory with other lanes on the
+    stack, and has then relied on their alignment without keeping it.
+    """
+    buffer = cgutils.alloca_once(builder, VECTOR)
+    builder.store(value, buffer)
+    return builder.bitcast(buffer, FLOAT.as_pointer())
+
+
 @emitted(lanes, float_pointer, types.intp, types.intp)
 def load_part(builder: Any, pointer: Any, index: Any, count: Any) -> Any:
     """The first ``count`` lanes from memory, the others 0; nothing else is read."""
-    buffer = cgutils.alloca_once(builder, FLOAT, size=LONG(WIDTH))
-    emit_store(builder, buffer, LONG(0), constant(0.0))
+    buffer = _lanes_as_floats(builder, constant(0.0))
     with cgutils.for_range(builder, count) as loop:
         place = builder.gep(pointer, [builder.add(index, loop.index)])
         builder.store(builder.load(place), builder.gep(buffer, [loop.index]))
@@ -96,8 +106,7 @@ def load_part(builder: Any, pointer: Any, index: Any, count: Any) -> Any:
 @emitted(types.void, float_pointer, types.intp, lanes, types.intp)
 def store_part(builder: Any, pointer: Any, index: Any, value: Any, count: Any) -> None:
     """Write the first ``count`` lanes; nothing else is touched."""
-    buffer = cgutils.alloca_once(builder, FLOAT, size=LONG(WIDTH))
-    emit_store(builder, buffer, LONG(0), value)
+    buffer = _lanes_as_floats(builder, value)
     with cgutils.for_range(builder, count) as loop:
         place = builder.gep(pointer, [builder.add(index, loop.index)])
         builder.store(builder.load(builder.gep(buffer, [loop.index])), place)

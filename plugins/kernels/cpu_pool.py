@@ -119,7 +119,16 @@ def _together(state: int, task: int, arguments: int, items: int, helpers: int) -
     share_out(state, task, arguments, items, helpers)
 
 
+def _briefly(state: int, task: int, arguments: int, items: int, helpers: int) -> None:
+    share_out(state, task, arguments, items, helpers)
+
+
 def _alone(task: int, arguments: int, items: int) -> None:
+    for item in range(items):
+        run_item(task, arguments, item, 0)
+
+
+def _quick(task: int, arguments: int, items: int) -> None:
     for item in range(items):
         run_item(task, arguments, item, 0)
 
@@ -142,12 +151,13 @@ def _replay(state: int, commands: int, number: int, helpers: int) -> None:
             share_out(state, command[0], command[1], items, helpers)
 
 
+# numba's cache tells functions apart, not their nogil: one for each.
 HELP = Entry(_help, nogil=True)
 REPLAY = Entry(_replay, nogil=True)
 TOGETHER = Entry(_together, nogil=True)
-BRIEFLY = Entry(_together, nogil=False)
+BRIEFLY = Entry(_briefly, nogil=False)
 ALONE = Entry(_alone, nogil=True)
-QUICK = Entry(_alone, nogil=False)
+QUICK = Entry(_quick, nogil=False)
 
 SHORT = 100_000
 """Nanoseconds of work for which giving up Python's lock does not pay: beside a busy thread
