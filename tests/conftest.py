@@ -16,3 +16,9 @@ def own_log():
     """Commands configure the log: not for the tests after theirs."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def same_numbers():
+    """A test that fails by the numbers it drew fails again with them."""
+    torch.manual_seed(0)
