@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from .batch import Batch
+from .decode_step import DecodeStep
+from .tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,37 +60,22 @@ class Row:
         self.changes += 1
 
 
-class Places(NamedTuple):
-    """What every step of S sequences with one row each has in common."""
-
-    numbers: np.ndarray
-    """int64 [S]: 0, 1, 2 ..."""
-    row_starts: torch.Tensor
-    """int32 [S + 1], the same on the device"""
-    logit_rows: torch.Tensor
-    """int64 [S], the same on the device"""
-
-
 class BatchMaker:
-    """Lays out plans as batches, on one device. Batches share tensors: they are read only."""
+    """Lays out plans as batches, on one device. A batch is good until the next is made."""
 
     def __init__(self, block_size: int, device: str) -> None:
         self._block_size = block_size
         self._device = device
-        self._places: dict[int, Places] = {}
+        self._tables = Tables()
+        self._decodes: dict[int, DecodeStep] = {}
         """By the number of sequences."""
-        self._table_rows: list[Row] = []
-        """Whose block tables the last step had."""
-        self._tables = np.zeros((0, 0), dtype=np.int32)
-        self._table_states: list[tuple[int, int]] = []
-        """Of each row of the last tables: changes until then, and entries in use."""
 
     def make(self, plan: StepPlan, rows: Mapping[int, Row]) -> Batch:
         """Every span's rows, in the plan's order. Block tables must be up to date."""
         spans = plan.spans
         if all(span.num_tokens == 1 and span.logits_from >= 0 for span in spans):
             return self._decode(
-                [span.start for span in spans], [rows[s.sequence_id] for s in spans]
+                [rows[span.sequence_id] for span in spans], [span.start for span in spans]
             )
         counts = np.array([span.num_tokens for span in spans], dtype=np.int64)
         starts = np.array([span.start for span in spans], dtype=np.int64)
@@ -98,7 +85,8 @@ class BatchMaker:
         offsets = np.arange(len(owners)) - row_starts[owners]
         positions = starts[owners] + offsets
         contexts = (starts + counts).astype(np.int32)
-        tables = self._filled([rows[span.sequence_id] for span in spans], contexts)
+        used = (-(-contexts // self._block_size)).tolist()
+        tables = self._tables.fill([rows[span.sequence_id] for span in spans], used)
         blocks = tables[owners, positions // self._block_size].astype(np.int64)
         return Batch(
             token_ids=self._tensor(self._token_ids(spans, rows, len(owners))),
@@ -113,54 +101,17 @@ class BatchMaker:
 
     def buffers(self) -> tuple[torch.Tensor, ...]:
         """Tensors that are kept between steps, for the ledger."""
-        return tuple(
-            each
-            for places in self._places.values()
-            for each in (places.row_starts, places.logit_rows)
-        )
+        return tuple(each for step in self._decodes.values() for each in step.tensors())
 
-    def _decode(self, starts: list[int], rows: list[Row]) -> Batch:
+    def _decode(self, rows: list[Row], starts: list[int]) -> Batch:
         """One row of each sequence, and logits of each: most steps are such."""
-        positions = np.array(starts, dtype=np.int64)
-        contexts = (positions + 1).astype(np.int32)
-        tables = self._filled(rows, contexts)
-        places = self._places.get(len(rows)) or self._placed(len(rows))
-        blocks, offsets = np.divmod(positions, self._block_size)
-        slots = tables[places.numbers, blocks] * np.int64(self._block_size) + offsets
+        size, count = self._block_size, len(rows)
+        tables = self._tables.fill(rows, [start // size + 1 for start in starts])
+        step = self._decodes.get(count)
+        if step is None:
+            step = self._decodes[count] = DecodeStep(count, size, self._device)
         ids = [row.token_ids[start] for row, start in zip(rows, starts, strict=True)]
-        return Batch(
-            token_ids=self._tensor(np.array(ids, dtype=np.int64)),
-            positions=self._tensor(positions),
-            row_starts=places.row_starts,
-            contexts=self._tensor(contexts),
-            tables=self._tensor(tables),
-            slots=self._tensor(slots),
-            logit_rows=places.logit_rows,
-            block_size=self._block_size,
-        )
-
-    def _placed(self, count: int) -> Places:
-        numbers = np.arange(count, dtype=np.int64)
-        row_starts = self._tensor(np.arange(count + 1, dtype=np.int32))
-        places = self._places[count] = Places(numbers, row_starts, self._tensor(numbers))
-        return places
-
-    def _filled(self, rows: list[Row], contexts: np.ndarray) -> np.ndarray:
-        """The block tables. Rows stay as they were in the last step's where they can."""
-        used = (-(-contexts // self._block_size)).tolist()
-        width, states = max(used), [(row.changes, n) for row, n in zip(rows, used, strict=True)]
-        same = width == self._tables.shape[1] and rows == self._table_rows
-        if same and states == self._table_states:
-            return self._tables
-        tables = self._tables.copy() if same else np.zeros((len(rows), width), dtype=np.int32)
-        before = self._table_states if same else [(-1, 0)] * len(rows)
-        for number, (state, known) in enumerate(zip(states, before, strict=True)):
-            if state != known:
-                filled = state[1]
-                tables[number, :filled] = rows[number].table[:filled]
-                tables[number, filled:] = 0
-        self._tables, self._table_rows, self._table_states = tables, rows, states
-        return tables
+        return step.batch(ids, starts, tables, self._tables.last)
 
     @staticmethod
     def _token_ids(spans: tuple[Span, ...], rows: Mapping[int, Row], total: int) -> np.ndarray:

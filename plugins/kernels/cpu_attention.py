@@ -44,11 +44,8 @@ class CpuAttention:
             msg = f"kernel 'cpu': {told} for the KV cache; it computes in float32 only, and "
             raise PluginError(msg + "keeps float32 or int8")
         if spec.num_heads % spec.num_kv_heads:
-            msg = (
-                f"kernel 'cpu': {spec.num_heads} query heads do not divide by "
-                f"{spec.num_kv_heads} KV heads"
-            )
-            raise PluginError(msg)
+            told = f"{spec.num_heads} query heads do not divide by {spec.num_kv_heads} KV heads"
+            raise PluginError(f"kernel 'cpu': {told}")
         self.spec = spec
         self.pool = pool
         self.bytes_per_block = bytes_per_block(spec)
@@ -119,36 +116,40 @@ class CpuAttention:
 
         :raises IntegrityError: a block id, slot or context that does not fit the pool
         """
+        if batch is not self._batch:
+            self._take(batch)
+        self._steps.clear()
+        sequences, width = batch.tables.shape
+        pieces, seen = MEASURE.call(
+            self._address, sequences, width, self.store.num_blocks, self._piece_rows
+        )
+        if pieces < 0:
+            msg = f"sequence {seen} of the batch: its rows, context, block table and slots do not "
+            raise IntegrityError(
+                msg + f"fit each other or the pool of {self.store.num_blocks} blocks"
+            )
+        self._divide(sequences, seen, seen // max(pieces, 1))
+        work = seen * self.spec.num_heads * self.spec.head_dim // 10
+        self._items = self._num_pieces * self.spec.num_kv_heads, work
+        self._block[ITEMS], self._block[ITEMS + 1] = self._items
+
+    def _take(self, batch: Batch) -> None:
+        """Point the argument block at a batch, whose numbers may change from step to step."""
         if batch.block_size != self.spec.block_size:
             msg = f"batch.block_size is {batch.block_size}, the store's {self.spec.block_size}"
             raise IntegrityError(msg)
         self._batch, self._num_rows = batch, batch.num_tokens
-        self._steps.clear()
-        tables, sequences = batch.tables, batch.num_sequences
         STEP.pack_into(
             self._block,
             8 * CONTEXTS,
             batch.contexts.data_ptr(),
             batch.row_starts.data_ptr(),
-            tables.data_ptr(),
-            tables.stride(0),
+            batch.tables.data_ptr(),
+            batch.tables.stride(0),
             batch.slots.data_ptr(),
             batch.num_tokens,
             self._pieces.ctypes.data,
         )
-        pieces, seen = MEASURE.call(
-            self._address, sequences, tables.shape[1], self.store.num_blocks, self._piece_rows
-        )
-        if pieces < 0:
-            msg = (
-                f"sequence {seen} of the batch: its rows, context, block table and slots do not "
-                f"fit each other or the pool of {self.store.num_blocks} blocks"
-            )
-            raise IntegrityError(msg)
-        self._divide(sequences, seen, seen // max(pieces, 1))
-        work = seen * self.spec.num_heads * self.spec.head_dim // 10
-        self._items = self._num_pieces * self.spec.num_kv_heads, work
-        self._words[ITEMS : ITEMS + 2] = self._items
 
     def _divide(self, sequences: int, seen: int, mean: int) -> None:
         """List a step's pieces, in parts where few of them would leave threads idle."""

@@ -22,8 +22,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .cpu_block import Block
-from .cpu_jit import Task
-from .cpu_pool import COMMAND, Pool
+from .cpu_jit import Task, inlined
+from .cpu_memory import floats, longs
+from .cpu_pool import Pool
 
 MOST_ROWS: Final = 64
 """Steps with more rows are not recorded: their products take far longer than Python."""
@@ -32,6 +33,34 @@ QUESTIONS: Final = ("__get__", "data_ptr", "stride", "size", "dim", "numel", "is
 """``__get__`` reads a property, such as ``shape``."""
 HARMLESS: Final = frozenset((*VIEWS, *QUESTIONS, "from_numpy"))
 """``from_numpy``: the arena's memory as a tensor."""
+HIDDEN, ANGLES, OWN_HIDDEN, OWN_ANGLES, HIDDEN_SIZE, ANGLES_SIZE = range(6)
+"""Words of the jobs around a program. The first two are the step's: where the caller's
+rows are; the program's jobs know its own memory. Sizes are in float32."""
+
+
+@inlined
+def copy(source: int, target: int, size: int) -> None:
+    """float32 [size]."""
+    read, written = floats(source), floats(target)
+    for index in range(size):
+        written[index] = read[index]
+
+
+def _enter(arguments: int, item: int, slot: int) -> None:
+    """The caller's rows become the program's."""
+    w = longs(arguments)
+    copy(w[HIDDEN], w[OWN_HIDDEN], w[HIDDEN_SIZE])
+    copy(w[ANGLES], w[OWN_ANGLES], w[ANGLES_SIZE])
+
+
+def _leave(arguments: int, item: int, slot: int) -> None:
+    """And back."""
+    w = longs(arguments)
+    copy(w[OWN_HIDDEN], w[HIDDEN], w[HIDDEN_SIZE])
+
+
+ENTER = Task(_enter)
+LEAVE = Task(_leave)
 
 
 class Watch(TorchFunctionMode):
@@ -124,32 +153,65 @@ class Recorded:
         self.refused = ""
         """Why nothing is recorded; empty: it is."""
         self._blocks: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self._given = Block(OWN_HIDDEN, (HIDDEN, OWN_HIDDEN))
+        """Where the caller's rows are."""
+        self._widths = (0, 0)
+        """Columns of ``hidden`` and ``cos_sin``; all programs have the same."""
 
     def __call__(self, hidden: torch.Tensor, cos_sin: torch.Tensor, attention: Any) -> None:
         """Run the body, in one way or the other."""
         rows = hidden.shape[0]
-        if rows > MOST_ROWS or self.refused or hidden.dtype is not torch.float32:
-            self.body(hidden, cos_sin, attention)
-            return
-        if not self.inputs:
-            room = MOST_ROWS * 4
-            self.inputs = [self.arena.take(room * each.shape[1]) for each in (hidden, cos_sin)]
-        own, angles = (
-            torch.from_numpy(piece).view(torch.float32).view(MOST_ROWS, -1)[:rows].copy_(given)
-            for piece, given in zip(self.inputs, (hidden, cos_sin), strict=True)
-        )
         program = self.programs.get((rows, id(attention)))
-        if program is None:
-            self._record(own, angles, attention)
-        else:
+        if program is not None and self._fit(hidden, cos_sin):
+            self._given.data[HIDDEN] = hidden.data_ptr()
+            self._given.data[ANGLES] = cos_sin.data_ptr()
             self.pool.replay(program)
-        hidden.copy_(own)
+        elif rows > MOST_ROWS or self.refused or not self._fit(hidden, cos_sin):
+            self.body(hidden, cos_sin, attention)
+        else:
+            self._record(hidden, cos_sin, attention)
 
     def buffers(self) -> tuple[np.ndarray[Any, Any], ...]:
         """What it keeps between steps."""
         return (*self.arena.pieces, *self.programs.values(), *self._blocks)
 
+    def _fit(self, hidden: torch.Tensor, cos_sin: torch.Tensor) -> bool:
+        """Whether a program can take them as they lie in memory."""
+        widths = hidden.shape[1], cos_sin.shape[1]
+        return (
+            hidden.dtype is cos_sin.dtype is torch.float32
+            and hidden.is_contiguous()
+            and cos_sin.is_contiguous()
+            and self._widths in (widths, (0, 0))
+        )
+
     def _record(self, hidden: torch.Tensor, cos_sin: torch.Tensor, attention: Any) -> None:
+        """Run the body on the program's own memory, and keep what it did."""
+        if not self.inputs:
+            self._widths = hidden.shape[1], cos_sin.shape[1]
+            self.inputs = [self.arena.take(MOST_ROWS * 4 * width) for width in self._widths]
+        rows = hidden.shape[0]
+        own, angles = (
+            torch.from_numpy(piece).view(torch.float32).view(MOST_ROWS, -1)[:rows].copy_(given)
+            for piece, given in zip(self.inputs, (hidden, cos_sin), strict=True)
+        )
+        recording = self._recorded(own, angles, attention)
+        hidden.copy_(own)
+        if recording.refused:
+            self.refused = recording.refused
+            return
+        words = (own.data_ptr(), angles.data_ptr(), own.numel(), angles.numel())
+        around = np.array((0, 0, *words), dtype=np.int64)
+        ends = [
+            (task.address, around.ctypes.data, 1, self._given.address, *self._given.live, -1, 0)
+            for task in (ENTER, LEAVE)
+        ]
+        commands = [ends[0], *recording.commands, ends[1]]
+        self._blocks += (around, *recording.blocks)
+        self._attentions[id(attention)] = attention
+        self.programs[rows, id(attention)] = np.array(commands, dtype=np.int64)
+
+    def _recorded(self, hidden: torch.Tensor, cos_sin: torch.Tensor, attention: Any) -> Recording:
         recording, watch = Recording(self.arena), Watch()
         self.pool.recorder = recording
         try:
@@ -159,10 +221,4 @@ class Recorded:
             self.pool.recorder = None
         if watch.met:
             recording.refused = f"torch computes {watch.met[0]!r} between its ops"
-        if recording.refused:
-            self.refused = recording.refused
-            return
-        self._blocks += recording.blocks
-        commands = np.array(recording.commands, dtype=np.int64).reshape(-1, COMMAND)
-        self._attentions[id(attention)] = attention
-        self.programs[hidden.shape[0], id(attention)] = commands
+        return recording

@@ -30,7 +30,8 @@ class LlamaDecoder:
         kit = Kit(builder, str(self.embeddings.dtype).removeprefix("torch."), spec.norm_eps)
         sizes = (("vocab", spec.vocab_size), ("hidden", spec.hidden_size))
         self.embed: Callable[..., torch.Tensor] = kit.op("embedding", sizes)
-        self.rotary = Rotary(spec.rope, self.embeddings.device, builder.keep)
+        device = self.embeddings.device
+        self.rotary = Rotary(spec.rope, device, builder.keep, spec.max_positions)
         self.layers = [Layer(spec, number, kit) for number in range(spec.num_layers)]
         self.run_layers = builder.program(self._run_layers)
         self.head = kit.linear("lm_head", (EMBEDDINGS if spec.tie_embeddings else HEAD,), "head")

@@ -17,6 +17,7 @@ engine can reproduce.
 import itertools
 import math
 from collections.abc import Callable
+from typing import Final
 
 import torch
 
@@ -28,21 +29,42 @@ Place = Callable[[torch.Tensor], torch.Tensor]
 """Puts a tensor that stays in memory on the device, and tells the ledger of it."""
 
 
+TABLE_BYTES: Final = 32 * 2**20
+"""A larger table than this is not kept: 131,072 positions of 64 dimensions."""
+
+
 class Rotary:
-    """Cosines and sines of a batch's positions."""
+    """Cosines and sines of a batch's positions.
+
+    They are computed once for every position that the model has, and looked up: a step
+    that decodes spends more on launching four small operations than on one lookup.
+    """
 
     def __init__(
         self,
         spec: RopeSpec,
         device: torch.device,
         keep: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
+        max_positions: int = 0,
     ) -> None:
-        """:param keep: told of every tensor that stays; see ``Builder.keep``"""
-        names = itertools.count()
-        self.frequencies = KINDS[spec.kind](
-            spec, lambda tensor: keep(f"rotary.{next(names)}", tensor.to(device))
-        )
+        """
+        :param keep: told of every tensor that stays; see ``Builder.keep``
+        :param max_positions: of the table; 0, or too many for one: computed when asked
+        """
         self.scale = float(spec.parameters.get("attention_factor", 1.0))
+        self.table: torch.Tensor | None = None
+        """float32 [max_positions, rotary_dim]"""
+        tabled = 0 < 4 * spec.dim * max_positions <= TABLE_BYTES
+        names = itertools.count()
+
+        def place(tensor: torch.Tensor) -> torch.Tensor:
+            placed = tensor.to(device)
+            return placed if tabled else keep(f"rotary.{next(names)}", placed)
+
+        self.frequencies = KINDS[spec.kind](spec, place)
+        if tabled:
+            computed = self._computed(torch.arange(max_positions, device=device))
+            self.table = keep("rotary.table", computed)
 
     def cos_sin(self, positions: torch.Tensor) -> torch.Tensor:
         """The table that ``Attention.write`` takes.
@@ -50,6 +72,11 @@ class Rotary:
         :param positions: int64 [T]
         :return: float32 [T, rotary_dim]: cosines, then sines
         """
+        if self.table is None:
+            return self._computed(positions)
+        return self.table.index_select(0, positions)
+
+    def _computed(self, positions: torch.Tensor) -> torch.Tensor:
         angles = positions.float()[:, None] * self.frequencies(positions)
         return torch.cat((angles.cos(), angles.sin()), dim=-1) * self.scale
 

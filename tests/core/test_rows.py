@@ -85,17 +85,23 @@ def test_steps_in_a_row_give_what_a_new_maker_would():
         grow(rows)
 
 
-def test_a_batch_stays_as_it_was_when_the_next_one_is_made():
-    """A plan in flight may still be read while the next is laid out."""
+def test_a_step_that_decodes_is_laid_out_where_the_last_one_was():
+    """Only a changed block table makes other tensors; the tables before stay as they were."""
     rows = {1: row_of(1, 4, (5,)), 2: row_of(2, 2, (6,))}
-    maker = BatchMaker(SIZE, "cpu")
-    batch = maker.make(decoding(rows), rows)
-    before = [tensor.clone() for tensor in batch.tensors()]
-    grow(rows)
     rows[1].set_table(1, (8,))
+    maker = BatchMaker(SIZE, "cpu")
+    first = maker.make(decoding(rows), rows)
+    grow(rows)
+    batch, tables = maker.make(decoding(rows), rows), first.tables.clone()
+    assert batch is not first or first.contexts.tolist() == [5, 3]
+    grow(rows)
+    assert maker.make(decoding(rows), rows) is batch
     rows[2].set_table(0, (9,))
-    maker.make(decoding(rows), rows)
-    assert all(torch.equal(a, b) for a, b in zip(before, batch.tensors(), strict=True))
+    moved = maker.make(decoding(rows), rows)
+    assert moved is not batch
+    assert torch.equal(first.tables, tables)
+    assert moved.tables[1, 0] == 9
+    assert len(maker.buffers()) == 7
 
 
 def test_a_step_with_a_longer_span_gives_the_same_rows_for_the_others():

@@ -76,8 +76,8 @@ def num_bytes(tensors):
 def test_every_kept_tensor_is_recorded_once(tied):
     """The ledger's bytes are the checkpoint's and the rotary table's; a tied head adds none."""
     checkpoint = fake(tie_word_embeddings=tied, attention_bias=True, mlp_bias=True)
-    _, tensors = load(checkpoint)
-    rotary = 4 * checkpoint.config["head_dim"] // 2
+    decoder, tensors = load(checkpoint)
+    rotary = 4 * decoder.spec.max_positions * checkpoint.config["head_dim"]
     assert num_bytes(tensors) == num_bytes(checkpoint.stored) + rotary
     storages = [tensor.untyped_storage().data_ptr() for tensor in tensors.values()]
     assert len(set(storages)) == len(storages)

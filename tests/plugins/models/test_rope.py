@@ -8,7 +8,7 @@ import torch
 from enginebay.conformance.batches import Stretch, make_batch
 from enginebay.conformance.parity import Tolerance, check_parity, compare_logits, teacher_forced
 from enginebay.errors import ModelError
-from enginebay.plugins.models.rope import Rotary
+from enginebay.plugins.models.rope import TABLE_BYTES, Rotary
 from enginebay.plugins.models.rope_settings import read_rope
 from enginebay.plugins.models.settings import Settings
 
@@ -211,3 +211,24 @@ def test_cosines_are_row_invariant(scaling):
     alone = torch.cat([cos_sin([position], **config) for position in range(70)])
     for count in range(1, 71):
         assert torch.equal(cos_sin(list(range(count)), **config), alone[:count])
+
+
+@pytest.mark.parametrize("scaling", [*SPELLINGS.values(), *GROWING.values()])
+def test_a_table_has_the_bits_that_a_step_would_compute(scaling):
+    """Looked up or computed: a position is rotated the same."""
+    spec, kept = rope(rope_scaling=scaling), {}
+    tabled = Rotary(spec, torch.device("cpu"), lambda n, t: kept.setdefault(n, t), 150)
+    computed = Rotary(spec, torch.device("cpu"))
+    assert [*kept] == ["rotary.table"]
+    assert kept["rotary.table"] is tabled.table
+    for positions in (torch.tensor([149, 3, 3]), torch.tensor([0]), torch.arange(150)):
+        assert torch.equal(tabled.cos_sin(positions), computed.cos_sin(positions))
+
+
+def test_a_table_that_would_be_too_large_is_not_made():
+    """A long context costs no memory for positions that nobody asks for."""
+    spec, kept = rope(head_dim=16), {}
+    most = TABLE_BYTES // (4 * 16)
+    long = Rotary(spec, torch.device("cpu"), lambda n, t: kept.setdefault(n, t), most + 1)
+    assert (long.table, [*kept]) == (None, ["rotary.0"])
+    assert long.cos_sin(torch.tensor([most])).shape == (1, 16)
