@@ -125,9 +125,8 @@ class CpuAttention:
         )
         if pieces < 0:
             msg = f"sequence {seen} of the batch: its rows, context, block table and slots do not "
-            raise IntegrityError(
-                msg + f"fit each other or the pool of {self.store.num_blocks} blocks"
-            )
+            msg += f"fit each other or the pool of {self.store.num_blocks} blocks"
+            raise IntegrityError(msg)
         self._divide(sequences, seen, seen // max(pieces, 1))
         work = seen * self.spec.num_heads * self.spec.head_dim // 10
         self._items = self._num_pieces * self.spec.num_kv_heads, work
