@@ -14,10 +14,12 @@ from enginebay.hookspecs.kernel import Kernels
 from .attention_checks import ATTENTION_CHECKS
 from .check import CheckList, require
 from .closeness import check_row_invariance, same
-from .linear_checks import check_extremes, check_pack, check_residual, check_scheme, row_products
+from .group_checks import GROUP_CHECKS
+from .linear_checks import check_pack, check_residual, check_scheme, row_products
+from .product_extremes import check_extremes, check_nibble_extremes
 from .row_op_checks import ROW_OP_CHECKS, Rowwise, row_ops
 
-KERNEL_CHECKS: Final = CheckList([*ROW_OP_CHECKS, *ATTENTION_CHECKS])
+KERNEL_CHECKS: Final = CheckList([*ROW_OP_CHECKS, *GROUP_CHECKS, *ATTENTION_CHECKS])
 """The subject is a kernel plugin as its hook returned it."""
 
 DISTURBED: Final = 3
@@ -47,6 +49,13 @@ def int8_weights_are_right(kernels: Kernels) -> None:
 def int4_weights_are_right(kernels: Kernels) -> None:
     """Products with int4 weights, in groups and whole rows, are those of what they mean."""
     check_scheme(kernels, "int4", "kernel/linear_int4")
+
+
+@KERNEL_CHECKS.add("kernel/linear_w4a8")
+def int4_weights_under_int8_rows_are_right(kernels: Kernels) -> None:
+    """4-bit weights times int8 rows of the same groups: what both mean, at every extreme."""
+    check_scheme(kernels, "w4a8", "kernel/linear_w4a8")
+    check_nibble_extremes(kernels)
 
 
 @KERNEL_CHECKS.add("kernel/residual")

@@ -1,7 +1,7 @@
 """What ``linear`` and ``logits`` must do with weights of every scheme, held against float64.
 
-A product with int8 rows is exact before it is scaled; the others are float32 products with
-the weights that the codes stand for. Weights reach a kernel through its ``pack``.
+A product of int8 with int8 is exact before it is scaled; the others are float32 products with
+what the codes stand for. Weights reach a kernel through its ``pack``.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from enginebay.hookspecs.kernel import Kernels, Offer, QuantizedRows
+from enginebay.hookspecs.kernel import Kernels, Offer
 from enginebay.hookspecs.model import Role
 from enginebay.hookspecs.quant import PackedLinear
 
@@ -20,7 +20,8 @@ from .closeness import close, same
 from .kernel_offers import usable
 from .op_bounds import bound
 from .row_op_checks import Rowwise
-from .sample_layers import Sample, as_inputs, exact_rows, sample, sample_rows, with_codes
+from .sample_layers import GROUPED as GROUPED_SCHEMES
+from .sample_layers import Sample, as_inputs, exact_rows, sample, sample_rows
 
 ROLES: Final[tuple[Role, ...]] = ("linear", "head")
 ROWS: Final = range(34)
@@ -114,44 +115,13 @@ def hold_product(
             parts = parts + more.abs()
     found = product.of(rows) if residual is None else product.of(rows, residual)
     where = f"{product.told} of {rows.shape[0]} rows"
-    if packed.inputs == "int8":
+    if packed.scheme == "w8a8":
         close(clause, found, right, bound("scaled"), where, parts)
     else:
         close(clause, found, right, bound("product") * packed.in_features**0.5, where)
     if residual is not None:
         there = found.data_ptr() == residual.data_ptr() and found.shape == residual.shape
         require(there, clause, f"{where}: not added to the residual in place")
-
-
-def check_exact(product: Product, rows: torch.Tensor, told: str) -> None:
-    """With every scale 1 the sum itself comes out, as float32 of the whole number.
-
-    :param rows: int8 [T, K]
-    """
-    right = rows.long() @ product.given.packed.tensors["weight"].long().T
-    given = QuantizedRows(rows, torch.ones(len(rows)))
-    found = product.offer.call(given, product.ready)
-    same("kernel/linear_w8a8", f"{product.told}, {told}", found, right.float())
-
-
-def extremes(columns: int, seed: int) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """(what, rows int8 [5, K], weights int8 [4, K]) whose sums are as large as they get."""
-    chance = torch.Generator().manual_seed(seed)
-    for what, row, weight in (("127 x 127", 127, 127), ("-127 x 127", -127, 127)):
-        yield what, _full((5, columns), row), _full((4, columns), weight)
-    yield "-127 x -127", _full((5, columns), -127), _full((4, columns), -127)
-    signs = [torch.randint(0, 2, (n, columns), generator=chance) * 254 - 127 for n in (5, 4)]
-    yield "random signs of 127", signs[0].to(torch.int8), signs[1].to(torch.int8)
-
-
-def check_extremes(kernels: Kernels) -> None:
-    """All 127, all -127 and every sign: the sum is exact, past 2^24 too."""
-    for columns in (2, 64, 576, 2048):
-        given = sample("w8a8", columns, 4)
-        for what, rows, weight in extremes(columns, seed=columns):
-            for product in products(kernels, with_codes(given, weight)):
-                for count in (1, 2, 5):
-                    check_exact(product, rows[:count], f"{what}, {count} rows")
 
 
 def check_residual(kernels: Kernels) -> None:
@@ -204,7 +174,7 @@ def _onto_rows(product: Product, rows: torch.Tensor) -> torch.Tensor:
 def _one_of_each() -> Iterator[Sample]:
     for scheme in ("float", "w8a8"):
         yield sample(scheme, 100, 40, seed=3)
-    for scheme in ("int8", "int4"):
+    for scheme in GROUPED_SCHEMES:
         for group in (32, 0):
             yield sample(scheme, 128, 40, group=group, seed=3)
 
@@ -213,7 +183,3 @@ def _without_bytes(packed: PackedLinear) -> PackedLinear:
     bias = None if packed.bias is None else packed.bias.to("meta")
     tensors = {name: tensor.to("meta") for name, tensor in packed.tensors.items()}
     return dataclasses.replace(packed, tensors=tensors, bias=bias)
-
-
-def _full(shape: tuple[int, int], value: int) -> torch.Tensor:
-    return torch.full(shape, value, dtype=torch.int8)

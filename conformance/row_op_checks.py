@@ -29,8 +29,10 @@ STATIC: Final = (None, 0.037, 0.5)
 
 RowOp = Callable[[torch.Tensor], torch.Tensor]
 Norm = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
-Quantize = Callable[[torch.Tensor, torch.Tensor | None], QuantizedRows]
-NormQuantize = Callable[[torch.Tensor, torch.Tensor, float, torch.Tensor | None], QuantizedRows]
+Quantize = Callable[[torch.Tensor, torch.Tensor | None, int], QuantizedRows]
+NormQuantize = Callable[
+    [torch.Tensor, torch.Tensor, float, torch.Tensor | None, int], QuantizedRows
+]
 
 
 class Rowwise(NamedTuple):
@@ -78,15 +80,16 @@ def check_quantize(call: Quantize) -> None:
         x = randn(9, size, seed=size) * torch.logspace(-30, 30, 9).unsqueeze(1)
         x[4] = 0.0
         told = f"K = {size}"
-        hold_quantized("kernel/quantize", call(x, None), x.double(), None, told)
+        hold_quantized("kernel/quantize", call(x, None, 0), x.double(), None, told)
         near = randn(9, size, seed=size) * 4
         for scale in STATIC[1:]:
             static = torch.tensor([scale])
-            hold_quantized("kernel/quantize", call(near, static), near.double(), static, told)
+            found = call(near, static, 0)
+            hold_quantized("kernel/quantize", found, near.double(), static, told)
     halves = torch.arange(-126.5, 127).repeat(2, 1)
     halves[0, 0] = 127.0  # so that this row's own scale is 1
     for row, given in ((0, None), (1, torch.ones(1))):
-        found = call(halves[row : row + 1].clone(), given).values[0]
+        found = call(halves[row : row + 1].clone(), given, 0).values[0]
         same(
             "kernel/quantize",
             f"halves with scale {'of its own' if given is None else 'given'}",
@@ -102,7 +105,7 @@ def check_rms_norm_quantize(call: NormQuantize) -> None:
         x[1:4] *= torch.tensor([[1e-4], [0.0], [1e4]])
         for scale in STATIC:
             static = None if scale is None else torch.tensor([scale])
-            found, told = call(x, weight, EPS, static), f"N = {size}, scale {scale}"
+            found, told = call(x, weight, EPS, static, 0), f"N = {size}, scale {scale}"
             hold_quantized("kernel/rms_norm_quantize", found, normed(x, weight), static, told, 1)
 
 
@@ -113,7 +116,7 @@ def check_silu_and_mul_quantize(call: Quantize) -> None:
         x[2], x[3] = 0.0, x[3] * 1e-3
         for scale in STATIC:
             static = None if scale is None else torch.tensor([scale])
-            found, told = call(x, static), f"I = {size}, scale {scale}"
+            found, told = call(x, static, 0), f"I = {size}, scale {scale}"
             hold_quantized("kernel/silu_and_mul_quantize", found, gated(x), static, told, 1)
 
 
@@ -124,24 +127,28 @@ def hold_quantized(
     static: torch.Tensor | None,
     where: str,
     behind: int = 0,
+    group: int = 0,
 ) -> None:
     """Hold quantized rows against what they stand for.
 
     :param x: float64 [T, K], exact and finite
     :param static: float32 [1], the scale of every row; ``None``: each its own
     :param behind: 1 when ``x`` came out of another float32 op before
+    :param group: columns that share a scale; 0: a whole row
     """
     values, scales = found.values, found.scales
+    grouped = x.view(len(x), -1, group) if group else x.unsqueeze(1)
     kinds = (values.dtype, values.shape, scales.dtype, scales.shape)
-    wanted = (torch.int8, x.shape, torch.float32, x.shape[:1])
+    wanted = (torch.int8, x.shape, torch.float32, grouped.shape[:2])
     require(kinds == wanted, clause, f"{where}: {kinds} instead of {wanted}")
-    require(values.is_contiguous(), clause, f"{where}: values are not contiguous")
-    greatest = x.abs().amax(dim=1) if x.shape[1] else x.new_zeros(x.shape[0])
+    whole = values.is_contiguous() and scales.is_contiguous()
+    require(whole, clause, f"{where}: values or scales are not contiguous")
+    greatest = grouped.abs().amax(dim=2) if x.shape[1] else x.new_zeros(grouped.shape[:2])
     own = torch.where(greatest == 0, 1.0, greatest / 127)
-    right = own if static is None else static.double().expand(x.shape[0])
+    right = own if static is None else static.double().expand(grouped.shape[:2])
     near = bound("fused_scale" if behind else "scale") if static is None else 0.0
     close(clause, scales, right, near, f"{where}, scales", right)
-    exact = (x / right.unsqueeze(1)).clamp(-127, 127)
+    exact = (grouped / right.unsqueeze(2)).clamp(-127, 127).view(x.shape)
     error = (values.double() - exact).abs()
     worst = int(error.argmax()) if error.numel() else 0
     require(
@@ -167,7 +174,7 @@ def row_ops(kernels: Kernels) -> Iterator[Rowwise]:
         rows = randn(33, 200 if op.startswith("silu") else 100, seed=4)
         for offer in usable(kernels, OpSignature(op=op, scheme="int8" if quantizes else "")):
             for scale in (None, torch.tensor([0.037])) if quantizes else ((),):
-                more = (*rest, scale) if quantizes else rest
+                more = (*rest, scale, 0) if quantizes else rest
                 yield Rowwise(op, partial(_bits, offer.call, more), rows, offer.row_invariant)
 
 
@@ -175,7 +182,7 @@ def _bits(call: Callable[..., Any], rest: tuple[Any, ...], x: torch.Tensor) -> t
     """What an op gives, as float32; of quantized rows the values, then the scale."""
     found = call(x, *rest)
     if isinstance(found, QuantizedRows):
-        return torch.cat((found.values.float(), found.scales.unsqueeze(1)), dim=1)
+        return torch.cat((found.values.float(), found.scales), dim=1)
     return found  # type: ignore[no-any-return]
 
 

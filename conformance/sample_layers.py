@@ -8,8 +8,9 @@ import torch
 from enginebay.hookspecs.kernel import QuantizedRows
 from enginebay.hookspecs.quant import PackedLinear
 
-GROUPED: Final = ("int8", "int4")
-SPREAD: Final = {"w8a8": 73.3, "int8": 73.9, "int4": 4.61}
+GROUPED: Final = ("int8", "int4", "w4a8")
+SPREAD: Final = {"w8a8": 73.3, "int8": 73.9, "int4": 4.61, "w4a8": 4.61}
+NIBBLES: Final = ("int4", "w4a8")
 """Standard deviation of the codes: scales divide by it, so that weights have unit variance."""
 
 
@@ -35,7 +36,7 @@ def sample(
     """A layer of ``outputs`` x ``columns`` with random codes and scales.
 
     :param group: columns that share a scale; 0: whole rows
-    :param offsets: whether codes have some; int4 always does
+    :param offsets: whether codes have some; those of 4 bits always do
     """
     chance = torch.Generator().manual_seed(seed)
     added = torch.randn(outputs, generator=chance) if bias else None
@@ -45,17 +46,17 @@ def sample(
     if scheme == "float":
         weight = torch.randn(outputs, columns, generator=chance)
         return Sample(dataclasses.replace(packed, tensors={"weight": weight}), weight.double())
-    low, high = {"w8a8": (-127, 128), "int8": (-128, 128), "int4": (0, 16)}[scheme]
+    low, high = (0, 16) if scheme in NIBBLES else (-127 - (scheme == "int8"), 128)
     codes = torch.randint(low, high, (outputs, columns), generator=chance)
     groups = columns // group if group else 1
     steps = (0.5 + torch.rand(outputs, groups, generator=chance)) / SPREAD[scheme]
     tensors = {
-        "weight": codes.to(torch.uint8 if scheme == "int4" else torch.int8),
+        "weight": codes.to(torch.uint8 if scheme in NIBBLES else torch.int8),
         "scales": steps.flatten() if scheme == "w8a8" else steps,
     }
     starts = torch.zeros(outputs, groups)
-    if offsets or scheme == "int4":
-        middle = 7.5 if scheme == "int4" else 0.0
+    if offsets or scheme in NIBBLES:
+        middle = 7.5 if scheme in NIBBLES else 0.0
         starts = (torch.rand(outputs, groups, generator=chance) - 0.5 - middle) * steps
         tensors["offsets"] = starts
     spread = codes.double().view(outputs, groups, -1) * steps.double().unsqueeze(-1)
@@ -63,7 +64,8 @@ def sample(
         packed,
         tensors=tensors,
         group_size=group,
-        inputs="int8" if scheme == "w8a8" else "float",
+        inputs="int8" if scheme.endswith("a8") else "float",
+        input_group=group if scheme == "w4a8" else 0,
     )
     return Sample(packed, (spread + starts.double().unsqueeze(-1)).view(outputs, columns))
 
@@ -77,12 +79,13 @@ def with_codes(given: Sample, codes: torch.Tensor) -> Sample:
 
 def sample_rows(packed: PackedLinear, rows: int, seed: int = 0) -> torch.Tensor:
     """Rows for a layer as float32 [T, K], of unit variance; for a layer whose inputs are
-    int8 [T, K + 1]: whole numbers, then each row's scale. See ``as_inputs``."""
+    int8 [T, K + G]: whole numbers, then each row's scales. See ``as_inputs``."""
     chance = torch.Generator().manual_seed(seed)
     if packed.inputs == "float":
         return torch.randn(rows, packed.in_features, generator=chance)
     values = torch.randint(-127, 128, (rows, packed.in_features), generator=chance)
-    scales = (0.5 + torch.rand(rows, 1, generator=chance)) / SPREAD["w8a8"]
+    groups = packed.in_features // packed.input_group if packed.input_group else 1
+    scales = (0.5 + torch.rand(rows, groups, generator=chance)) / SPREAD["w8a8"]
     return torch.cat((values.float(), scales), dim=1)
 
 
@@ -90,10 +93,14 @@ def as_inputs(packed: PackedLinear, rows: torch.Tensor) -> torch.Tensor | Quanti
     """Rows in the form that a layer takes."""
     if packed.inputs == "float":
         return rows
-    return QuantizedRows(rows[:, :-1].to(torch.int8).contiguous(), rows[:, -1].contiguous())
+    values, scales = rows[:, : packed.in_features], rows[:, packed.in_features :]
+    return QuantizedRows(values.to(torch.int8).contiguous(), scales.contiguous())
 
 
 def exact_rows(packed: PackedLinear, rows: torch.Tensor) -> torch.Tensor:
     """What rows stand for: float64 [T, K]."""
     wide = rows.double()
-    return wide if packed.inputs == "float" else wide[:, :-1] * wide[:, -1:]
+    if packed.inputs == "float":
+        return wide
+    values, scales = wide[:, : packed.in_features], wide[:, packed.in_features :]
+    return (values.unflatten(1, (scales.shape[1], -1)) * scales.unsqueeze(2)).flatten(1)

@@ -103,7 +103,7 @@ class KernelTable:
         offer = Offer(
             op=signature.op,
             name=f"{first.offer.name} + {last.plugin}/{last.offer.name}",
-            call=lambda *given: then(run(*given[:-1]), given[-1]),
+            call=lambda *given: then(run(*given[:-2]), *given[-2:]),
             row_invariant=first.offer.row_invariant and last.offer.row_invariant,
         )
         return Choice(signature, first.plugin, offer, tuple(declined), (first, last))

@@ -28,7 +28,8 @@ def rows_for(packed: PackedLinear, rows: int) -> torch.Tensor | QuantizedRows:
     size = (rows, packed.in_features)
     if packed.inputs == "int8":
         values = torch.randint(-127, 128, size, dtype=torch.int8)
-        return QuantizedRows(values, torch.full((rows,), 0.01))
+        groups = packed.in_features // (packed.input_group or packed.in_features)
+        return QuantizedRows(values, torch.full((rows, groups), 0.01))
     return torch.randn(size)
 
 
@@ -81,26 +82,30 @@ def _rms_norm(signature: OpSignature, rows: int) -> tuple[tuple[Any, ...], Work]
     (_, size), quantized = signature.sizes[0], signature.op.endswith("quantize")
     given = (torch.randn(rows, size), torch.ones(size), 1e-5)
     cached = 4 * size + 4 * rows * size + _written(rows, size, quantized=quantized)
-    return (*given, None) if quantized else given, Work(cached=cached)
+    return (*given, None, _group(signature)) if quantized else given, Work(cached=cached)
 
 
 def _silu_and_mul(signature: OpSignature, rows: int) -> tuple[tuple[Any, ...], Work]:
     (_, size), quantized = signature.sizes[0], signature.op.endswith("quantize")
     given = (torch.randn(rows, 2 * size),)
     cached = 8 * rows * size + _written(rows, size, quantized=quantized)
-    return (*given, None) if quantized else given, Work(cached=cached)
+    return (*given, None, _group(signature)) if quantized else given, Work(cached=cached)
 
 
 def _quantize(signature: OpSignature, rows: int) -> tuple[tuple[Any, ...], Work]:
-    _, size = signature.sizes[0]
+    size = dict(signature.sizes)["size"]
     cached = 4 * rows * size + _written(rows, size, quantized=True)
-    return (torch.randn(rows, size), None), Work(cached=cached)
+    return (torch.randn(rows, size), None, _group(signature)), Work(cached=cached)
 
 
 def _embedding(signature: OpSignature, rows: int) -> tuple[tuple[Any, ...], Work]:
     (_, vocabulary), (_, hidden) = signature.sizes
     ids = torch.randint(0, vocabulary, (rows,))
     return (ids, torch.ones(vocabulary, hidden)), Work(cached=8 * rows * hidden)
+
+
+def _group(signature: OpSignature) -> int:
+    return dict(signature.sizes).get("group", 0)
 
 
 def _written(rows: int, size: int, *, quantized: bool) -> int:

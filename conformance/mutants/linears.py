@@ -37,7 +37,7 @@ def scaled(
     sums: torch.Tensor, x: QuantizedRows, packed: PackedLinear, residual: Residual = None
 ) -> torch.Tensor:
     """Sums as ``w8a8`` gives them."""
-    scales = packed.tensors["scales"].double() * x.scales.double().unsqueeze(1)
+    scales = packed.tensors["scales"].double() * x.scales.double()
     return given(sums * scales, packed, residual)
 
 
@@ -99,7 +99,7 @@ def in_half(x: QuantizedRows, packed: PackedLinear, residual: Residual = None) -
 def other_rows_scale(
     x: QuantizedRows, packed: PackedLinear, residual: Residual = None
 ) -> torch.Tensor:
-    return scaled(whole(x, packed), dataclasses.replace(x, scales=x.scales.roll(1)), packed)
+    return scaled(whole(x, packed), dataclasses.replace(x, scales=x.scales.roll(1, 0)), packed)
 
 
 def other_channels_scale(
@@ -198,34 +198,34 @@ _HALF = changed("scales", lambda scales: scales.bfloat16())
 _NO_BIAS = lambda x, p, r=None: w8a8(x, dataclasses.replace(p, bias=None), r)  # noqa: E731
 
 
-def _of(scheme: str, fault: str, call: Callable[..., object], caught_by: str) -> Mutant:
+def of(scheme: str, fault: str, call: Callable[..., object], caught_by: str) -> Mutant:
     return mutant(fault, "linear", call, caught_by, scheme)
 
 
 LINEAR_MUTANTS: Final[tuple[Mutant, ...]] = (
-    _of("float", "goes through bfloat16", lambda x, p, r=None: plain(x.bfloat16(), p, r), LINEAR),
+    of("float", "goes through bfloat16", lambda x, p, r=None: plain(x.bfloat16(), p, r), LINEAR),
     mutant("gives float64", "logits", lambda x, p: plain(x, p).double(), LINEAR, "float"),
-    _of("float", "adds up by the number of rows", blocked_by_rows, "kernel/row_invariant"),
-    _of("float", "writes over the residual", overwritten, RESIDUAL),
-    _of("w8a8", "saturates pairs at 16 bits", saturating, W8A8),
-    _of("w8a8", "adds up in 16 bits", in_16_bits, W8A8),
-    _of("w8a8", "rounds the sum to bfloat16", in_half, W8A8),
-    _of("w8a8", "takes the scale of the row before", other_rows_scale, W8A8),
-    _of("w8a8", "takes the scale of the channel before", other_channels_scale, W8A8),
-    _of("w8a8", "forgets the bias", _NO_BIAS, W8A8),
-    _of("w8a8", "scales the bias too", bias_scaled_too, W8A8),
-    _of("w8a8", "leaves a tail of columns out", without_the_tail, W8A8),
-    _of("w8a8", "is wrong for two rows", wrong_in_pairs, W8A8),
-    _of("w8a8", "adds the residual beside", beside, RESIDUAL),
-    _of("w8a8", "spreads what is no number", spread, "kernel/neighbours"),
+    of("float", "adds up by the number of rows", blocked_by_rows, "kernel/row_invariant"),
+    of("float", "writes over the residual", overwritten, RESIDUAL),
+    of("w8a8", "saturates pairs at 16 bits", saturating, W8A8),
+    of("w8a8", "adds up in 16 bits", in_16_bits, W8A8),
+    of("w8a8", "rounds the sum to bfloat16", in_half, W8A8),
+    of("w8a8", "takes the scale of the row before", other_rows_scale, W8A8),
+    of("w8a8", "takes the scale of the channel before", other_channels_scale, W8A8),
+    of("w8a8", "forgets the bias", _NO_BIAS, W8A8),
+    of("w8a8", "scales the bias too", bias_scaled_too, W8A8),
+    of("w8a8", "leaves a tail of columns out", without_the_tail, W8A8),
+    of("w8a8", "is wrong for two rows", wrong_in_pairs, W8A8),
+    of("w8a8", "adds the residual beside", beside, RESIDUAL),
+    of("w8a8", "spreads what is no number", spread, "kernel/neighbours"),
     mutant("lays out in place", "linear", w8a8, "kernel/pack", "w8a8", laid_out_in_place),
     mutant("forgets shapes", "linear", w8a8, "kernel/pack", "w8a8", laid_out_when_real),
-    _of("int8", "takes the last group's scale for all", _REUSED, INT8),
-    _of("int8", "takes codes as unsigned", _UNSIGNED, INT8),
-    _of("int8", "leaves offsets out", changed("offsets", torch.zeros_like), INT8),
-    _of("int8", "quantizes its rows", rounded_rows, INT8),
-    _of("int4", "takes the last group's scale for all", _REUSED, INT4),
-    _of("int4", "takes offsets off", changed("offsets", torch.neg), INT4),
-    _of("int4", "swaps neighbouring codes", _SWAPPED, INT4),
-    _of("int4", "keeps scales in bfloat16", _HALF, INT4),
+    of("int8", "takes the last group's scale for all", _REUSED, INT8),
+    of("int8", "takes codes as unsigned", _UNSIGNED, INT8),
+    of("int8", "leaves offsets out", changed("offsets", torch.zeros_like), INT8),
+    of("int8", "quantizes its rows", rounded_rows, INT8),
+    of("int4", "takes the last group's scale for all", _REUSED, INT4),
+    of("int4", "takes offsets off", changed("offsets", torch.neg), INT4),
+    of("int4", "swaps neighbouring codes", _SWAPPED, INT4),
+    of("int4", "keeps scales in bfloat16", _HALF, INT4),
 )

@@ -25,61 +25,72 @@ def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
     return (F.silu(gate) * up).float()
 
 
-def quantize(x: torch.Tensor, scale: Scale, greatest: float = 127.0) -> QuantizedRows:
+def quantize(
+    x: torch.Tensor, scale: Scale, group: int = 0, greatest: float = 127.0
+) -> QuantizedRows:
     """The right one, with the greatest value to choose."""
-    top = x.abs().amax(dim=1).float()
+    top = x.unflatten(1, (-1, group or x.shape[1])).abs().amax(dim=2).float()
     own = torch.where(top == 0, 1.0, top / greatest)
-    return as_values(x, own if scale is None else scale.expand(len(x)).contiguous())
+    return as_values(x, own if scale is None else scale.expand(top.shape).contiguous())
+
+
+def exact_steps(x: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """float64 [T, K]: rows in steps of ``scales`` [T, G]."""
+    return (x.double().unflatten(1, (scales.shape[1], -1)) / scales.double().unsqueeze(2)).flatten(
+        1
+    )
 
 
 def as_values(x: torch.Tensor, scales: torch.Tensor) -> QuantizedRows:
-    """Rows [T, K] in steps of ``scales`` [T]."""
-    steps = torch.round(x.double() / scales.double().unsqueeze(1))
+    """Rows [T, K] in whole steps of ``scales`` [T, G]."""
+    steps = torch.round(exact_steps(x, scales))
     return QuantizedRows(steps.clamp(-127, 127).to(torch.int8), scales)
 
 
-def half_away(x: torch.Tensor, scale: Scale) -> QuantizedRows:
-    right = quantize(x, scale)
-    steps = x.double() / right.scales.double().unsqueeze(1)
+def half_away(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    right = quantize(x, scale, group)
+    steps = exact_steps(x, right.scales)
     away = torch.sign(steps) * torch.floor(steps.abs() + 0.5)
     return QuantizedRows(away.clamp(-127, 127).to(torch.int8), right.scales)
 
 
-def cut_off(x: torch.Tensor, scale: Scale) -> QuantizedRows:
-    right = quantize(x, scale)
-    steps = x.double() / right.scales.double().unsqueeze(1)
+def cut_off(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    right = quantize(x, scale, group)
+    steps = exact_steps(x, right.scales)
     return QuantizedRows(steps.clamp(-127, 127).to(torch.int8), right.scales)
 
 
-def unclamped(x: torch.Tensor, scale: Scale) -> QuantizedRows:
-    right = quantize(x, scale)
-    steps = torch.round(x.double() / right.scales.double().unsqueeze(1))
+def unclamped(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    right = quantize(x, scale, group)
+    steps = torch.round(exact_steps(x, right.scales))
     return QuantizedRows((steps.long() & 255).to(torch.uint8).view(torch.int8), right.scales)
 
 
-def one_scale_for_all(x: torch.Tensor, scale: Scale) -> QuantizedRows:
-    top = torch.clamp(x.abs().max() / 127, min=1e-30) if x.numel() else torch.ones(())
-    return as_values(x, top.expand(len(x)).contiguous()) if scale is None else quantize(x, scale)
+def one_scale_for_all(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    right = quantize(x, scale, group)
+    if scale is not None or not x.numel():
+        return right
+    return as_values(x, right.scales.amax().expand(right.scales.shape).contiguous())
 
 
-def scale_of_the_row_before(x: torch.Tensor, scale: Scale) -> QuantizedRows:
-    right = quantize(x, scale)
-    return QuantizedRows(right.values, right.scales.roll(1))
+def scale_of_the_row_before(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    right = quantize(x, scale, group)
+    return QuantizedRows(right.values, right.scales.roll(1, 0))
 
 
-def scale_without_the_tail(x: torch.Tensor, scale: Scale) -> QuantizedRows:
-    whole = max(x.shape[1] // 16 * 16, 1)
-    return as_values(x, quantize(x[:, :whole], scale).scales)
+def scale_without_the_tail(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    whole = x if group else x[:, : max(x.shape[1] // 16 * 16, 1)]
+    return as_values(x, quantize(whole, scale, group).scales)
 
 
-def zeros_without_a_scale(x: torch.Tensor, scale: Scale) -> QuantizedRows:
-    right = quantize(x, scale)
-    empty = (x == 0).all(dim=1) if scale is None else torch.zeros(len(x), dtype=torch.bool)
-    return QuantizedRows(right.values, torch.where(empty, 0.0, right.scales))
+def zeros_without_a_scale(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    right = quantize(x, scale, group)
+    zeros = (right.values.unflatten(1, (right.scales.shape[1], -1)) == 0).all(dim=2)
+    return QuantizedRows(right.values, torch.where(zeros, 0.0, right.scales))
 
 
-def scale_by_the_batch(x: torch.Tensor, scale: Scale) -> QuantizedRows:
-    right = quantize(x, scale)
+def scale_by_the_batch(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    right = quantize(x, scale, group)
     up = torch.full_like(right.scales, float("inf"))
     scales = torch.nextafter(right.scales, up) if len(x) >= 16 else right.scales
     return QuantizedRows(right.values, scales)
@@ -89,8 +100,8 @@ def through_half(x: torch.Tensor) -> torch.Tensor:
     return silu_and_mul(x).bfloat16().float()
 
 
-def gate_decides(x: torch.Tensor, scale: Scale) -> QuantizedRows:
-    return as_values(silu_and_mul(x), quantize(x.chunk(2, 1)[0], scale).scales)
+def gate_decides(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    return as_values(silu_and_mul(x), quantize(x.chunk(2, 1)[0], scale, group).scales)
 
 
 def norm_by_padded_width(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -109,11 +120,18 @@ def never_empty(x: torch.Tensor, *rest: Any) -> QuantizedRows:
     return quantize(x if len(x) else x.new_zeros(1, x.shape[1]), *rest)
 
 
-def _behind_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, scale: Scale) -> QuantizedRows:
-    return quantize(rms_norm(x, weight, eps), scale)
+def _behind_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, scale: Scale, group: int
+) -> QuantizedRows:
+    return quantize(rms_norm(x, weight, eps), scale, group)
 
 
-Q, INT8 = "kernel/quantize", "int8"
+def same_scale_for_groups(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
+    right = quantize(x, scale, group)
+    return as_values(x, right.scales[:, :1].repeat(1, right.scales.shape[1]))
+
+
+Q, GROUPS, INT8 = "kernel/quantize", "kernel/quantize_groups", "int8"
 RMS, SILU = "rms_norm_quantize", "silu_and_mul_quantize"
 RIGHT_ROW_OPS: Final = (
     ("embedding", lambda ids, weight: weight[ids], ""),
@@ -121,7 +139,7 @@ RIGHT_ROW_OPS: Final = (
     ("silu_and_mul", silu_and_mul, ""),
     ("quantize", quantize, INT8),
     (RMS, _behind_norm, INT8),
-    (SILU, lambda x, scale: quantize(silu_and_mul(x), scale), INT8),
+    (SILU, lambda x, *rest: quantize(silu_and_mul(x), *rest), INT8),
 )
 """(op, callable, scheme) without a fault."""
 
@@ -166,13 +184,16 @@ ROW_OP_MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     mutant("rounds half away from zero", "quantize", half_away, Q, INT8),
     mutant("cuts off", "quantize", cut_off, Q, INT8),
-    mutant("takes 128 steps", "quantize", lambda x, s: quantize(x, s, 128.0), Q, INT8),
+    mutant("takes 128 steps", "quantize", lambda x, s, g: quantize(x, s, g, 128.0), Q, INT8),
     mutant("wraps what a given scale can't hold", "quantize", unclamped, Q, INT8),
     mutant("has one scale for all rows", "quantize", one_scale_for_all, Q, INT8),
     mutant("gives the scale of the row before", "quantize", scale_of_the_row_before, Q, INT8),
     mutant("leaves the tail out of the scale", "quantize", scale_without_the_tail, Q, INT8),
     mutant("gives a row of zeros the scale 0", "quantize", zeros_without_a_scale, Q, INT8),
-    mutant("ignores a given scale", "quantize", lambda x, s: quantize(x, None), Q, INT8),
+    mutant("ignores a given scale", "quantize", lambda x, s, g: quantize(x, None, g), Q, INT8),
+    mutant(
+        "takes the first group's scale for all", "quantize", same_scale_for_groups, GROUPS, INT8
+    ),
     mutant(
         "has other scales in large batches",
         "quantize",
@@ -185,14 +206,14 @@ ROW_OP_MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "forgets the norm's weight",
         RMS,
-        lambda x, w, eps, s: quantize(rms_norm(x, torch.ones_like(w), eps), s),
+        lambda x, w, eps, *rest: quantize(rms_norm(x, torch.ones_like(w), eps), *rest),
         f"kernel/{RMS}",
         INT8,
     ),
     mutant(
         "takes the scale before the norm",
         RMS,
-        lambda x, w, eps, s: as_values(rms_norm(x, w, eps), quantize(x, s).scales),
+        lambda x, w, eps, *rest: as_values(rms_norm(x, w, eps), quantize(x, *rest).scales),
         f"kernel/{RMS}",
         INT8,
     ),
@@ -200,7 +221,7 @@ ROW_OP_MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "quantizes what went through bfloat16",
         SILU,
-        lambda x, s: quantize(through_half(x), s),
+        lambda x, *rest: quantize(through_half(x), *rest),
         f"kernel/{SILU}",
         INT8,
     ),

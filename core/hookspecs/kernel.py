@@ -8,9 +8,9 @@ D head_dim, Hq query heads, Hk KV heads. Tensors are contiguous unless said.
 ``rms_norm``               (x [R, N], weight [N], eps) -> [R, N]; mean of squares in
                            float32
 ``silu_and_mul``           (gate_up [T, 2 I]) -> [T, I]: silu(first half) * second half
-``quantize``               (x [T, K], scale) -> QuantizedRows
-``rms_norm_quantize``      (x [T, K], weight [K], eps, scale) -> QuantizedRows
-``silu_and_mul_quantize``  (gate_up [T, 2 I], scale) -> QuantizedRows
+``quantize``               (x [T, K], scale, group) -> QuantizedRows
+``rms_norm_quantize``      (x [T, K], weight [K], eps, scale, group) -> QuantizedRows
+``silu_and_mul_quantize``  (gate_up [T, 2 I], scale, group) -> QuantizedRows
 ``linear``                 (x, packed: PackedLinear, residual=None) -> [T, N]; x is [T, K],
                            or QuantizedRows when ``packed.inputs`` is ``int8``. Bias
                            included; a ``residual`` [T, N] is added to in place and
@@ -19,9 +19,10 @@ D head_dim, Hq query heads, Hk KV heads. Tensors are contiguous unless said.
 ``attention``              (spec: KVSpec) -> Attention, which owns the KV store's layout
 =========================  ========================================================
 
-``scale`` is ``None`` (each row its own, greatest magnitude / 127) or a float32 tensor of
-one element that every row has; values are rounded half to even and clamped to -127 .. 127.
-The two fused ops need not be offered: the table then joins their parts, and says so.
+``group`` is how many columns share a scale, a divisor of K; 0: the whole row. ``scale`` is
+``None`` (each row and group its own, greatest magnitude / 127) or, without groups, a float32
+tensor of one element that every row has; values are rounded half to even and clamped to
+-127 .. 127. The two fused ops need not be offered: the table then joins their parts, and says so.
 
 An op is *row-invariant* when a row's result has the same bits whatever other rows
 stand beside it, wherever it stands and however the rows are split over steps.
@@ -50,12 +51,13 @@ FUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRows:
-    """Activations in int8: row t stands for ``values[t] * scales[t]``."""
+    """Activations in int8: with G groups of columns, group g of row t stands for its part of
+    ``values[t]`` times ``scales[t, g]``."""
 
     values: "torch.Tensor"
     """int8 [T, K], contiguous, each in -127 .. 127"""
     scales: "torch.Tensor"
-    """float32 [T]; 1 for a row of zeros"""
+    """float32 [T, G], contiguous; 1 where all values are zeros"""
 
 
 class KVSpec(Frozen, frozen=True, kw_only=True):
@@ -89,7 +91,8 @@ class OpSignature(Frozen, frozen=True, kw_only=True):
     """For ``linear`` and ``logits``: the weight scheme that packed it. For the ops that
     quantize: ``int8``."""
     sizes: tuple[tuple[str, int], ...] = ()
-    """For example (("in", 576), ("out", 1536)), and ("group", 32) for groupwise weights."""
+    """For example (("in", 576), ("out", 1536)), ("group", 32) for groupwise weights
+    or, of an op that quantizes, rows, ("input_group", 32) for a product with such rows."""
     features: tuple[str, ...] = ()
     """What only some uses of an op need. ``attention``: ``sliding_window``, ``soft_cap``;
     ``linear``: ``offsets``, when weights have them."""

@@ -34,6 +34,7 @@ class PackedLinear:
     ``int8``     ``weight`` int8 [N, K], ``scales`` float32 [N, K / group_size]
     ``int4``     ``weight`` uint8 [N, K], each 0 .. 15, ``scales`` and ``offsets`` float32
                  [N, K / group_size]: a weight is code * scale + offset
+    ``w4a8``     as ``int4``; ``inputs`` is ``int8``, ``input_group`` is ``group_size``
     ===========  ====================================================================
     """
 
@@ -50,15 +51,22 @@ class PackedLinear:
     """float32 [1], when activations have one static scale; else each row has its own."""
     group_size: int = 0
     """Columns of a weight that share a scale; 0: one scale a row."""
+    input_group: int = 0
+    """Columns of an int8 row that share a scale; 0: one scale a row."""
 
     def signature(self, role: "Role", dtype: str) -> OpSignature:
         """The op that multiplies with it: ``logits`` for the head, else ``linear``."""
-        sizes = (("in", self.in_features), ("out", self.out_features))
+        sizes = (
+            ("in", self.in_features),
+            ("out", self.out_features),
+            ("group", self.group_size),
+            ("input_group", self.input_group),
+        )
         return OpSignature(
             op="logits" if role == "head" else "linear",
             dtype=dtype,
             scheme=self.scheme,
-            sizes=(*sizes, ("group", self.group_size)) if self.group_size else sizes,
+            sizes=tuple(each for each in sizes if each[1] or "group" not in each[0]),
             features=("offsets",) if "offsets" in self.tensors else (),
         )
 

@@ -71,7 +71,11 @@ def _weights(held: Sequence[Holding], report: QuantReport | None) -> Decision:
 
 
 def _activations(report: QuantReport | None) -> Decision:
-    notes = {"int8 dynamic": "a scale a token", "int8 static": "a scale a layer"}
+    notes = {
+        "int8 dynamic": "a scale a token",
+        "int8 dynamic, by group": "a scale a token and group",
+        "int8 static": "a scale a layer",
+    }
     choice = report.activations if report else "not rehearsed"
     return Decision(what="activations", choice=choice, note=notes.get(choice, ""))
 

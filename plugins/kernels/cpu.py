@@ -69,7 +69,7 @@ def int_mm(
     """int8 rows times int8 weights by torch's product, then scaled: [T, N]."""
     product = torch._int_mm(x.values, packed.tensors["weight"].T).float()  # noqa: SLF001
     product *= packed.tensors["scales"]
-    product *= x.scales.unsqueeze(1)
+    product *= x.scales
     if packed.bias is not None:
         product += packed.bias
     return product if residual is None else residual.add_(product)

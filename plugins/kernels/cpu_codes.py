@@ -1,134 +1,35 @@
-"""Products with codes on the CPU: the schemes ``int8`` and ``int4``, rows in float32.
+"""Products with codes on the CPU: ``int8`` and ``int4`` under rows in float32, ``w4a8``.
 
 A job's items are runs of panels; each goes over all rows, some at a time. Items are
-independent and a row's arithmetic is the same wherever it stands (``cpu_codes_tile``), so
-neither the number of rows nor the split over threads shows in a bit.
+independent and a row's arithmetic is the same wherever it stands (``cpu_codes_tile``,
+``cpu_w4a8_tile``), so neither the number of rows nor the split over threads shows in a bit.
 """
 
 import struct
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import torch
 
-from enginebay.hookspecs.kernel import Offer, OpSignature
+from enginebay.hookspecs.kernel import Offer, OpSignature, QuantizedRows
 from enginebay.hookspecs.quant import PackedLinear
 
 from .cpu_block import Scratch
-from .cpu_codes_panels import (
-    ADDS,
-    BIAS,
-    CODES,
-    GROUPS,
-    OFFSETS,
-    OUT,
-    OUT_STEP,
-    OUTER,
-    PANEL_BYTES,
-    PANELS,
-    ROWS,
-    SCALES,
-    SCRATCH,
-    SCRATCH_STEP,
-    SHARE,
-    SIZE,
-    X_STEP,
-    CodePanels,
-    X,
-    pack_bytes,
-    pack_nibbles,
+from .cpu_codes_jobs import (
+    BLOCK_ROWS,
+    MULTIPLY_BYTES,
+    MULTIPLY_NIBBLES,
+    MULTIPLY_QUADS,
+    TILE_BYTES,
 )
-from .cpu_codes_tile import COLUMNS, ROW, byte_tile, nibble_tile
-from .cpu_features import wide
-from .cpu_jit import Task, inlined
-from .cpu_lanes import WIDTH, splat, total
-from .cpu_memory import fetch, floats, load, longs, put
+from .cpu_codes_panels import GROUPS, ROWS, CodePanels, pack_bytes, pack_nibbles, pack_quads
+from .cpu_jit import Task
 from .cpu_pool import Pool
-from .cpu_products import MAX_ROWS
-from .cpu_rows import row_step
+from .cpu_rows import expect, row_step
+from .cpu_w4a8_tile import STEP
 
-BLOCK_ROWS: Final = 48
-"""Rows that are multiplied together: with 2,000 columns they fit a second-level cache."""
-TILE_BYTES: Final = MAX_ROWS * ROW
-CALL = struct.Struct("9q")
-NIBBLE_ROWS: Final = MAX_ROWS if wide() else 4
-"""Of a tile of 4-bit codes, which need registers beside the sums."""
+CALL = struct.Struct("10q")
 ITEMS: Final = 4
 """Items a thread at least: what a slow thread leaves behind, others take."""
-ZERO = np.float32(0.0)
-
-
-@inlined
-def _sum_groups(w: Any, row: int, count: int, sums: int) -> None:
-    """sums[r, g] = the sum of row ``row + r`` of x over group g, in 16 lanes."""
-    size, groups = w[SIZE], w[GROUPS]
-    for r in range(count):
-        x = floats(w[X] + (row + r) * w[X_STEP])
-        out = floats(sums + 4 * r * groups)
-        for group in range(groups):
-            begin, end = group * size, (group + 1) * size
-            lanes = splat(ZERO)
-            for column in range(begin, end, WIDTH):
-                lanes = lanes + fetch(x, column, end)
-            out[group] = total(lanes)
-
-
-@inlined
-def _finish(w: Any, panel: int, row: int, count: int, tile: int) -> None:
-    """Bias and residual of a tile, and its place in the output."""
-    width = w[OUTER]
-    for r in range(count):
-        target = floats(w[OUT] + (row + r) * w[OUT_STEP])
-        product = floats(tile + r * ROW)
-        begin = panel * COLUMNS
-        for column in range(begin, min(begin + COLUMNS, width), WIDTH):
-            value = load(product, column - begin)
-            if w[BIAS] != 0:
-                value = value + load(floats(w[BIAS]), column)
-            if w[ADDS] != 0:
-                value = fetch(target, column, width) + value
-            put(target, column, width, value)
-
-
-def _multiply_bytes(arguments: int, item: int, slot: int) -> None:
-    """Panels ``item * SHARE`` and on, times every row."""
-    w = longs(arguments)
-    tile = w[SCRATCH] + slot * w[SCRATCH_STEP]
-    for block in range(0, w[ROWS], BLOCK_ROWS):
-        end = min(w[ROWS], block + BLOCK_ROWS)
-        for panel in range(item * w[SHARE], min(w[PANELS], (item + 1) * w[SHARE])):
-            codes = w[CODES] + panel * w[PANEL_BYTES]
-            scales = w[SCALES] + panel * w[GROUPS] * ROW
-            for row in range(block, end, MAX_ROWS):
-                count = min(MAX_ROWS, end - row)
-                x = w[X] + row * w[X_STEP]
-                byte_tile(count, x, w[X_STEP], codes, w[SIZE], w[GROUPS], scales, tile)
-                _finish(w, panel, row, count, tile)
-
-
-def _multiply_nibbles(arguments: int, item: int, slot: int) -> None:
-    """Panels ``item * SHARE`` and on, times every row."""
-    w = longs(arguments)
-    tile = w[SCRATCH] + slot * w[SCRATCH_STEP]
-    sums = tile + TILE_BYTES
-    for block in range(0, w[ROWS], BLOCK_ROWS):
-        end = min(w[ROWS], block + BLOCK_ROWS)
-        _sum_groups(w, block, end - block, sums)
-        for panel in range(item * w[SHARE], min(w[PANELS], (item + 1) * w[SHARE])):
-            codes = w[CODES] + panel * w[PANEL_BYTES]
-            shared = panel * w[GROUPS] * ROW
-            for row in range(block, end, NIBBLE_ROWS):
-                count = min(NIBBLE_ROWS, end - row)
-                nibble_tile(
-                    count, w[X] + row * w[X_STEP], w[X_STEP], codes, w[SIZE], w[GROUPS],
-                    w[SCALES] + shared, w[OFFSETS] + shared,
-                    sums + 4 * (row - block) * w[GROUPS], tile,
-                )  # fmt: skip
-                _finish(w, panel, row, count, tile)
-
-
-MULTIPLY_BYTES = Task(_multiply_bytes)
-MULTIPLY_NIBBLES = Task(_multiply_nibbles)
 
 
 class Codes:
@@ -146,6 +47,7 @@ class Codes:
             for offer in (
                 Offer(op, "int8-codes", self.bytes, True, _supports_bytes, pack=pack_bytes),
                 Offer(op, "int4-codes", self.nibbles, True, _supports_nibbles, pack=pack_nibbles),
+                Offer(op, "w4a8-panels", self.quads, True, _supports_quads, pack=pack_quads),
             )
         )
 
@@ -153,8 +55,10 @@ class Codes:
         self, x: torch.Tensor, packed: PackedLinear, residual: torch.Tensor | None = None
     ) -> torch.Tensor:
         """float32 rows times int8 codes with scales (scheme ``int8``)."""
+        layer = _laid_out(packed)
         self.scratch.reserve(TILE_BYTES)
-        return self._run(MULTIPLY_BYTES, x, _laid_out(packed), residual, 16)
+        x_step = 4 * row_step("x", x, x.shape[0], layer.in_features)
+        return self._run(MULTIPLY_BYTES, x, x_step, None, layer, residual, 16)
 
     def nibbles(
         self, x: torch.Tensor, packed: PackedLinear, residual: torch.Tensor | None = None
@@ -163,19 +67,36 @@ class Codes:
         layer = _laid_out(packed)
         sums = min(x.shape[0], BLOCK_ROWS) * int(layer.block.words[GROUPS])
         self.scratch.reserve(TILE_BYTES + 4 * sums)
-        return self._run(MULTIPLY_NIBBLES, x, layer, residual, 24)
+        x_step = 4 * row_step("x", x, x.shape[0], layer.in_features)
+        return self._run(MULTIPLY_NIBBLES, x, x_step, None, layer, residual, 24)
+
+    def quads(
+        self, x: QuantizedRows, packed: PackedLinear, residual: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """int8 rows times 4-bit codes, both with scales of groups (scheme ``w4a8``)."""
+        layer = _laid_out(packed)
+        groups, shape = int(layer.block.words[GROUPS]), (x.values.shape[0], layer.in_features)
+        expect("rows", x.values, torch.int8, shape)
+        expect("scales", x.scales, torch.float32, (shape[0], groups))
+        self.scratch.reserve(TILE_BYTES + 4 * min(shape[0], BLOCK_ROWS) * groups)
+        return self._run(MULTIPLY_QUADS, x.values, shape[1], x.scales, layer, residual, 40)
 
     def _run(
         self,
         task: Task,
         x: torch.Tensor,
+        x_step: int,
+        row_scales: torch.Tensor | None,
         layer: CodePanels,
         residual: torch.Tensor | None,
         pace: int,
     ) -> torch.Tensor:
-        """Run a task; ``pace`` is in weights a nanosecond for one row on one thread."""
+        """Run a task.
+
+        :param x_step: bytes from row to row
+        :param pace: weights a nanosecond, for one row on one thread
+        """
         rows, outer = x.shape[0], layer.out_features
-        x_step = 4 * row_step("x", x, rows, layer.in_features)
         out = self.pool.empty((rows, outer)) if residual is None else residual
         out_step = 4 * row_step("residual", out, rows, outer)
         if rows == 0:
@@ -195,6 +116,7 @@ class Codes:
             share,
             self.scratch.address,
             self.scratch.step,
+            0 if row_scales is None else row_scales.data_ptr(),
         )
         self.pool.run(task, layer.block, -(-panels // share), work)
         return out
@@ -217,6 +139,17 @@ def _supports_bytes(signature: OpSignature) -> str | None:
 def _supports_nibbles(signature: OpSignature) -> str | None:
     """Why not, for another dtype or scheme."""
     return _supports("int4", signature)
+
+
+def _supports_quads(signature: OpSignature) -> str | None:
+    """Why not, for another dtype or scheme, or for groups that don't fit."""
+    sizes = dict(signature.sizes)
+    size = sizes.get("group", sizes.get("in", STEP))
+    if sizes.get("group") != sizes.get("input_group"):
+        return "wants the same groups of columns for weights and rows"
+    if size % STEP:
+        return f"runs groups of a multiple of {STEP} columns, not of {size}"
+    return _supports("w4a8", signature)
 
 
 def _supports(scheme: str, signature: OpSignature) -> str | None:

@@ -1,4 +1,5 @@
-"""Codes laid out in panels of 64 columns, as the tiles of ``cpu_codes_tile`` stream them."""
+"""Codes laid out in panels of columns, as the tiles of ``cpu_codes_tile`` and of
+``cpu_w4a8_tile`` stream them."""
 
 import dataclasses
 
@@ -10,11 +11,13 @@ from enginebay.hookspecs.quant import PackedLinear
 from .cpu_block import Block
 from .cpu_codes_tile import COLUMNS
 from .cpu_lanes import WIDTH
+from .cpu_products import COLUMNS as QUAD_COLUMNS
+from .cpu_w4a8_tile import STEP
 
 # argument block of a product, 64-bit words: what is the layer's own, and what a call sets
 CODES, PANEL_BYTES, SIZE, GROUPS, OUTER, PANELS, SCALES, OFFSETS, BIAS = range(9)
-ROWS, X, X_STEP, OUT, OUT_STEP, ADDS, SHARE, SCRATCH, SCRATCH_STEP = range(9, 18)
-NUM_WORDS = 18
+ROWS, X, X_STEP, OUT, OUT_STEP, ADDS, SHARE, SCRATCH, SCRATCH_STEP, ROW_SCALES = range(9, 19)
+NUM_WORDS = 19
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,22 +61,36 @@ def pack_nibbles(packed: PackedLinear) -> PackedLinear:
     return _panels(packed, tensors)
 
 
-def _filled(values: torch.Tensor) -> torch.Tensor:
+def pack_quads(packed: PackedLinear) -> PackedLinear:
+    """uint8 [N, K] of 0 .. 15 -> uint8 [N / C, K / 8, vectors, 16 lanes, 4] for the C columns
+    of a panel, eight codes of a lane in four bytes: see ``w4a8_tile``."""
+    steps = packed.in_features // STEP
+    codes = _filled(packed.tensors["weight"], QUAD_COLUMNS)
+    split = codes.view(-1, QUAD_COLUMNS // WIDTH, WIDTH, steps, 2, 4)
+    both = split[:, :, :, :, 0] | (split[:, :, :, :, 1] << 4)
+    weight = both.permute(0, 3, 1, 2, 4).contiguous()
+    tensors = {name: _lanes(packed.tensors[name], QUAD_COLUMNS) for name in ("scales", "offsets")}
+    return _panels(packed, {"weight": weight, **tensors}, QUAD_COLUMNS)
+
+
+def _filled(values: torch.Tensor, columns: int = COLUMNS) -> torch.Tensor:
     """[N, ...], up to a whole panel."""
-    missing = -values.shape[0] % COLUMNS
+    missing = -values.shape[0] % columns
     if not missing:
         return values.contiguous()
     return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))])
 
 
-def _lanes(values: torch.Tensor) -> torch.Tensor:
-    """float32 [N, G] -> [N / 64, G, 64]."""
-    panels = _filled(values.float()).view(-1, COLUMNS, values.shape[1])
+def _lanes(values: torch.Tensor, columns: int = COLUMNS) -> torch.Tensor:
+    """float32 [N, G] -> [N / columns, G, columns]."""
+    panels = _filled(values.float(), columns).view(-1, columns, values.shape[1])
     return panels.transpose(1, 2).contiguous()
 
 
-def _panels(packed: PackedLinear, tensors: dict[str, torch.Tensor]) -> CodePanels:
-    bias = None if packed.bias is None else _filled(packed.bias.float())
+def _panels(
+    packed: PackedLinear, tensors: dict[str, torch.Tensor], columns: int = COLUMNS
+) -> CodePanels:
+    bias = None if packed.bias is None else _filled(packed.bias.float(), columns)
     fields = {each.name: getattr(packed, each.name) for each in dataclasses.fields(packed)}
     layer = CodePanels(**{**fields, "tensors": tensors, "bias": bias})
     weight, scales = tensors["weight"], tensors["scales"]

@@ -49,7 +49,7 @@ from .cpu_products import (
     int_tile,
     prepare_row,
 )
-from .cpu_rows import row_step
+from .cpu_rows import expect, row_step
 
 BLOCK_ROWS: Final = 96
 """Rows that are prepared and multiplied together."""
@@ -138,10 +138,8 @@ class Products:
         """int8 rows times int8 weights, exact in int32, then scaled (scheme ``w8a8``)."""
         layer = _laid_out(packed)
         values, rows = x.values, x.values.shape[0]
-        shape = (rows, layer.in_features)
-        if values.dtype is not torch.int8 or values.shape != shape or not values.is_contiguous():
-            msg = f"rows are {values.dtype} {list(values.shape)}; need torch.int8 {list(shape)}"
-            raise ValueError(msg)
+        expect("rows", values, torch.int8, (rows, layer.in_features))
+        expect("scales", x.scales, torch.float32, (rows, 1))
         self.scratch.reserve(TILE_BYTES + layer.row_bytes * min(rows, BLOCK_ROWS))
         # 64 multiply-adds a nanosecond, or 8 bytes of weights
         work = layer.in_features * layer.out_features * max(rows * 2, 16) // 128

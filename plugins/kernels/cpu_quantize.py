@@ -1,9 +1,10 @@
 """Quantization of rows to int8: alone, behind ``rms_norm`` and behind ``silu_and_mul``.
 
 Each row is computed once into scratch memory, its greatest magnitude is found, and its
-values are rounded. All of that is elementwise or a maximum, and the norm sums in fixed
-lanes: a row's bits depend on the row alone. A row that is not finite gets a scale that is
-not a number, so that what is computed from it isn't either.
+values are rounded; the same for each group of its columns where scales belong to groups. All
+of that is elementwise or a maximum, and the norm sums in fixed lanes: a row's bits depend on
+the row alone. Values that are not finite get a scale that is not a number, so that what is
+computed from them isn't either.
 """
 
 import struct
@@ -46,10 +47,10 @@ ONE: Final = np.float32(1.0)
 ITEM: Final = 16384
 """Elements of an item of work, about 10 us."""
 
-X, X_STEP, WEIGHT, OUT, SCALES, ROWS, SIZE, SHARE, SCRATCH, SCRATCH_STEP = range(10)
-FLOATS: Final = 20
+X, X_STEP, WEIGHT, OUT, SCALES, ROWS, SIZE, SHARE, SCRATCH, SCRATCH_STEP, GROUPS = range(11)
+FLOATS: Final = 22
 """Place of eps, then the static scale (0: none), in the block read as float32."""
-BLOCK = struct.Struct("10qff")
+BLOCK = struct.Struct("11qff")
 
 
 @emitted(lanes, lanes)
@@ -83,11 +84,11 @@ def put_bytes(builder: Any, address: Any, index: Any, end: Any, shifted: Any) ->
 
 
 @inlined
-def _scale(values: Any, size: int) -> Any:
+def _scale(values: Any, begin: int, end: int) -> Any:
     """Greatest magnitude / 127; 1 for zeros; not a number if any value isn't finite."""
     most, odd = splat(ZERO), splat(ZERO)
-    for start in range(0, size, 16):
-        part = fetch(values, start, size)
+    for start in range(begin, end, 16):
+        part = fetch(values, start, end)
         most = maximum(magnitude(part), most)
         odd = fma(part, splat(ZERO), odd)  # 0, or not a number
     top = greatest(most) + total(odd)
@@ -96,18 +97,19 @@ def _scale(values: Any, size: int) -> Any:
 
 @inlined
 def _give(w: Any, arguments: int, row: int, values: Any) -> None:
-    """Round a row's values to the output, and note its scale."""
-    size = w[SIZE]
-    scale = floats(arguments)[FLOATS + 1]
-    if scale == ZERO:
-        scale = _scale(values, size)
-    floats(w[SCALES])[row] = scale
-    inverse, low, high = splat(ONE / scale), splat(-GREATEST), splat(GREATEST)
-    for start in range(0, size, 16):
-        value = fetch(values, start, size) * inverse
-        value = where_below(value, low, low, value)
-        value = where_below(high, value, high, value)
-        put_bytes(w[OUT] + row * size, start, size, value + splat(ROUND))
+    """Round a row's values to the output, and note its scales."""
+    size, groups = w[SIZE], w[GROUPS]
+    static, low, high = floats(arguments)[FLOATS + 1], splat(-GREATEST), splat(GREATEST)
+    for group in range(groups):
+        begin, end = group * size // groups, (group + 1) * size // groups
+        scale = _scale(values, begin, end) if static == ZERO else static
+        floats(w[SCALES])[row * groups + group] = scale
+        inverse = splat(ONE / scale)
+        for start in range(begin, end, 16):
+            value = fetch(values, start, end) * inverse
+            value = where_below(value, low, low, value)
+            value = where_below(high, value, high, value)
+            put_bytes(w[OUT] + row * size, start, end, value + splat(ROUND))
 
 
 def _quantize(arguments: int, item: int, slot: int) -> None:
@@ -144,16 +146,24 @@ class Quantizations:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self._block = Block(12)
+        self._block = Block(13)
         self.scratch = Scratch(pool.threads)
 
-    def quantize(self, x: torch.Tensor, scale: torch.Tensor | None) -> QuantizedRows:
+    def quantize(
+        self, x: torch.Tensor, scale: torch.Tensor | None, group: int = 0
+    ) -> QuantizedRows:
         """int8 rows of x, float32 [T, K]; see the contract."""
         rows, size = x.shape
-        return self._run(QUANTIZE, x, row_step("x", x, rows, size), 0, size, 0.0, scale, 0.4)
+        step = row_step("x", x, rows, size)
+        return self._run(QUANTIZE, x, step, 0, size, group, 0.0, scale, 0.4)
 
     def rms_norm_quantize(
-        self, x: torch.Tensor, weight: torch.Tensor, eps: float, scale: torch.Tensor | None
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        eps: float,
+        scale: torch.Tensor | None,
+        group: int = 0,
     ) -> QuantizedRows:
         """``rms_norm``, then ``quantize``: x float32 [T, K], weight float32 [K]."""
         rows, size = x.shape
@@ -161,15 +171,17 @@ class Quantizations:
         if weight.dtype is not torch.float32 or weight.shape != (size,) or weight.stride(0) != 1:
             msg = f"weight is {weight.dtype} {list(weight.shape)}; needs torch.float32 [{size}]"
             raise ValueError(msg)
-        return self._run(RMS_NORM_QUANTIZE, x, step, weight.data_ptr(), size, eps, scale, 0.7)
+        place = weight.data_ptr()
+        return self._run(RMS_NORM_QUANTIZE, x, step, place, size, group, eps, scale, 0.7)
 
     def silu_and_mul_quantize(
-        self, gate_up: torch.Tensor, scale: torch.Tensor | None
+        self, gate_up: torch.Tensor, scale: torch.Tensor | None, group: int = 0
     ) -> QuantizedRows:
         """``silu_and_mul``, then ``quantize``: gate_up float32 [T, 2 I]."""
         rows, both = gate_up.shape
         step = row_step("gate_up", gate_up, rows, both // 2 * 2)
-        return self._run(SILU_AND_MUL_QUANTIZE, gate_up, step, 0, both // 2, 0.0, scale, 1.4)
+        size = both // 2
+        return self._run(SILU_AND_MUL_QUANTIZE, gate_up, step, 0, size, group, 0.0, scale, 1.4)
 
     def _run(
         self,
@@ -178,13 +190,18 @@ class Quantizations:
         step: int,
         weight: int,
         size: int,
+        group: int,
         eps: float,
         scale: torch.Tensor | None,
         cost: float,
     ) -> QuantizedRows:
         """Run a task over rows; ``cost`` is in nanoseconds an element."""
-        rows = x.shape[0]
-        values, scales = self.pool.empty((rows, size), torch.int8), self.pool.empty((rows,))
+        rows, groups = x.shape[0], size // group if group else 1
+        if group * groups not in (0, size):
+            msg = f"group is {group}; it must be 0 or divide the {size} columns"
+            raise ValueError(msg)
+        values = self.pool.empty((rows, size), torch.int8)
+        scales = self.pool.empty((rows, groups))
         share = max(1, ITEM // max(size, 1))
         self.scratch.reserve(4 * size + 64)
         BLOCK.pack_into(
@@ -200,6 +217,7 @@ class Quantizations:
             share,
             self.scratch.address,
             self.scratch.step,
+            groups,
             eps,
             0.0 if scale is None else float(scale),
         )

@@ -95,6 +95,13 @@ def row_step(name: str, x: torch.Tensor, rows: int, columns: int) -> int:
     raise ValueError(msg)
 
 
+def expect(name: str, x: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """:raises ValueError: another type or shape, or not contiguous"""
+    if x.dtype is not dtype or x.shape != shape or not x.is_contiguous():
+        msg = f"{name} is {x.dtype} {list(x.shape)}; needs {dtype} {list(shape)}, contiguous"
+        raise ValueError(msg)
+
+
 class RowOps:
     """The two ops with their argument block. Called from the step thread alone."""
 

@@ -32,7 +32,7 @@ def prove_int8(
             layer = layer if pack is None else pack(layer)
             exact = (values.double() @ weight.double().T).float()  # < 2^53, so exact
             for rows in ROWS:
-                found = call(QuantizedRows(values[:rows].contiguous(), torch.ones(rows)), layer)
+                found = call(QuantizedRows(values[:rows].contiguous(), torch.ones(rows, 1)), layer)
                 if not torch.equal(found, exact[:rows]):
                     place = int((found != exact[:rows]).flatten().to(torch.uint8).argmax())
                     return (

@@ -8,6 +8,7 @@ import torch
 from enginebay.hookspecs.kernel import QuantizedRows
 from enginebay.hookspecs.quant import PackedLinear
 
+from .quantized_rows import dequantized_rows
 from .tiled_linear import added
 
 EXACT = 1024
@@ -23,7 +24,7 @@ def w8a8(
     """
     product = int_product(x.values, packed.tensors["weight"]).float()
     product *= packed.tensors["scales"]
-    product *= x.scales.unsqueeze(1)
+    product *= x.scales
     if packed.bias is not None:
         product += packed.bias
     return added(product, residual)
@@ -44,19 +45,21 @@ def int_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def weight_only(multiply: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A product with plain weights as one with codes, which it dequantizes at each call."""
+    """A product with plain weights as one with codes, which it dequantizes at each call;
+    rows in int8 as well."""
 
     def call(
-        x: torch.Tensor, packed: PackedLinear, residual: torch.Tensor | None = None
+        x: torch.Tensor | QuantizedRows, packed: PackedLinear, residual: torch.Tensor | None = None
     ) -> torch.Tensor:
-        plain = dataclasses.replace(packed, tensors={"weight": dequantized(packed).to(x.dtype)})
-        return added(multiply(x, plain), residual)
+        rows = dequantized_rows(x) if isinstance(x, QuantizedRows) else x
+        plain = dataclasses.replace(packed, tensors={"weight": dequantized(packed).to(rows.dtype)})
+        return added(multiply(rows, plain), residual)
 
     return call
 
 
 def dequantized(packed: PackedLinear) -> torch.Tensor:
-    """The weights of the schemes ``w8a8``, ``int8`` and ``int4`` as float32 [N, K]."""
+    """The weights of the schemes that quantize as float32 [N, K]."""
     codes, scales = packed.tensors["weight"].float(), packed.tensors["scales"]
     grouped = codes.view(codes.shape[0], -1, packed.group_size or codes.shape[1])
     values = grouped * scales.view(codes.shape[0], -1, 1)

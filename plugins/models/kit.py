@@ -63,22 +63,29 @@ class Kit:
         """RMS norm with the weight ``name``, for the layer ``into``."""
         if into.packed.inputs == "float":
             return self.head_norm(name)
-        weight, eps, scale = self.builder.tensor(name), self.eps, into.packed.input_scale
-        call = self.op("rms_norm_quantize", (("size", weight.shape[0]),), "int8")
-        return lambda x: call(x, weight, eps, scale)
+        weight, eps = self.builder.tensor(name), self.eps
+        call = self.op("rms_norm_quantize", _sizes(into), "int8")
+        scale, group = into.packed.input_scale, into.packed.input_group
+        return lambda x: call(x, weight, eps, scale, group)
 
     def activation(self, size: int, into: Linear) -> Feed:
         """Gated SiLU [T, 2 size] -> [T, size], for the layer ``into``."""
         if into.packed.inputs == "float":
             return self.op("silu_and_mul", (("size", size),))
-        call = self.op("silu_and_mul_quantize", (("size", size),), "int8")
-        scale = into.packed.input_scale
-        return lambda x: call(x, scale)
+        call = self.op("silu_and_mul_quantize", _sizes(into), "int8")
+        scale, group = into.packed.input_scale, into.packed.input_group
+        return lambda x: call(x, scale, group)
 
     def feed(self, into: Linear) -> Feed:
         """Rows as they are, for the layer ``into``."""
         if into.packed.inputs == "float":
             return lambda x: x
-        call = self.op("quantize", (("size", into.packed.in_features),), "int8")
-        scale = into.packed.input_scale
-        return lambda x: call(x, scale)
+        call = self.op("quantize", _sizes(into), "int8")
+        scale, group = into.packed.input_scale, into.packed.input_group
+        return lambda x: call(x, scale, group)
+
+
+def _sizes(into: Linear) -> Sizes:
+    """Of an op that quantizes the rows of a layer."""
+    size, group = into.packed.in_features, into.packed.input_group
+    return (("size", size), ("group", group)) if group else (("size", size),)

@@ -1,4 +1,5 @@
-"""4-bit weights under float activations, in groups: the least to read for a token.
+"""4-bit weights in groups: the least to read for a token. Activations stay in float, or are
+int8 with a scale for each group of a row, so that products are of integers.
 
 Asymmetric: a weight is code * scale + offset, with a scale and an offset for each group of
 columns. Groups begin at their least and greatest weight; then offset and scale are set to
@@ -32,6 +33,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     a layer's."""
     rounds: int = 3
     """Rounds of the search for the least squared error; 0: least and greatest weight."""
+    activations: Literal["float", "int8"] = "float"
+    """What the 4-bit weights are multiplied with: rows in the compute dtype, or in int8 with
+    a scale for each token and group, the groups of the weight."""
     head: Literal["int4", "int8", "float"] = "int8"
     """The last layer: as the others, in int8 with a scale for each group, or in the compute
     dtype. 4-bit codes that a checkpoint has for it are kept unless this is ``float``."""
@@ -49,13 +53,18 @@ class Int4Weight:
 
     @property
     def activations(self) -> str:
-        """In the compute dtype."""
-        return "float"
+        """``float``, or ``int8 dynamic, by group``."""
+        return "float" if self.options.activations == "float" else "int8 dynamic, by group"
+
+    @property
+    def scheme(self) -> str:
+        """Of the layers in 4 bits."""
+        return "int4" if self.options.activations == "float" else "w4a8"
 
     def pack(
         self, name: str, role: Role, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> PackedLinear:
-        """A layer of the scheme ``int4``; ``int8`` or ``float`` where it is to be better.
+        """A layer of 4 bits; ``int8`` or ``float`` where it is to be better.
 
         :param weight: [N, K] in the compute dtype; nothing of it is kept but in ``float``
         """
@@ -72,7 +81,7 @@ class Int4Weight:
             return self.tally.code_layer(name, "int8", tensors, bias, 8)
         codes, scales, offsets = quantized(weight, group, self.options.rounds)
         tensors = {"weight": codes, "scales": scales, "offsets": offsets}
-        return self.tally.code_layer(name, "int4", tensors, bias, 4)
+        return self.tally.code_layer(name, self.scheme, tensors, bias, 4)
 
     def pack_stored(
         self, name: str, role: Role, stored: StoredWeight, bias: torch.Tensor | None
@@ -85,7 +94,7 @@ class Int4Weight:
         if form.bits <= 4:
             codes, offsets = unsigned(stored)
             tensors = {"weight": codes, "scales": stored.scales, "offsets": offsets}
-            return self.tally.code_layer(name, "int4", tensors, bias, 4)
+            return self.tally.code_layer(name, self.scheme, tensors, bias, 4)
         wide = role == "head" and self.options.head == "int8" and form.bits <= 8
         if not wide or form.offsets:
             return None
@@ -95,7 +104,8 @@ class Int4Weight:
     def report(self) -> QuantReport:
         """What it has packed so far."""
         return QuantReport(
-            scheme="int4",
+            scheme=self.scheme,
+            activations=self.activations,
             group_size=self.options.group_size,
             scales="group",
             weight_bytes=self.tally.weight_bytes,

@@ -28,7 +28,7 @@ class CodeTally(Tally):
         bias: torch.Tensor | None,
         bits: int,
     ) -> PackedLinear:
-        """A layer of the scheme ``int8`` or ``int4``, counted at ``bits`` a code.
+        """A layer of the scheme ``int8``, ``int4`` or ``w4a8``, counted at ``bits`` a code.
 
         :param tensors: ``weight`` [N, K], ``scales`` float32 [N, G], perhaps ``offsets``
         """
@@ -36,6 +36,7 @@ class CodeTally(Tally):
         groups = tensors["scales"].shape[1]
         self._codes += outer * inner * bits // 8
         self.metadata_bytes += sum(each.nbytes for key, each in tensors.items() if key != "weight")
+        group = 0 if groups == 1 else inner // groups
         return PackedLinear(
             name=name,
             scheme=scheme,
@@ -43,7 +44,9 @@ class CodeTally(Tally):
             out_features=outer,
             tensors=tensors,
             bias=bias,
-            group_size=0 if groups == 1 else inner // groups,
+            inputs="int8" if scheme == "w4a8" else "float",
+            group_size=group,
+            input_group=group if scheme == "w4a8" else 0,
         )
 
 

@@ -6,11 +6,13 @@ from enginebay.conformance import row_op_checks
 from enginebay.conformance.check import CheckList, failures
 from enginebay.conformance.kernel_checks import KERNEL_CHECKS
 from enginebay.conformance.mutants.linears import LINEAR_MUTANTS, RIGHT_LINEARS, w8a8
+from enginebay.conformance.mutants.nibbles import NIBBLE_MUTANTS, w4a8
 from enginebay.conformance.mutants.one_op import OneOp
 from enginebay.conformance.mutants.row_ops import RIGHT_ROW_OPS, ROW_OP_MUTANTS
 from enginebay.conformance.op_bounds import BOUNDS
 from enginebay.hookspecs.kernel import Offer
 
+MUTANTS = ROW_OP_MUTANTS + LINEAR_MUTANTS + NIBBLE_MUTANTS
 CHECKS = CheckList(check for check in KERNEL_CHECKS if "attention" not in check.id)
 
 
@@ -27,7 +29,9 @@ def test_right_row_ops_pass_every_check(op, call, scheme):
 
 
 @pytest.mark.parametrize("op", ["linear", "logits"])
-@pytest.mark.parametrize(("scheme", "call"), RIGHT_LINEARS, ids=lambda given: str(given)[:40])
+@pytest.mark.parametrize(
+    ("scheme", "call"), [*RIGHT_LINEARS, ("w4a8", w4a8)], ids=lambda given: str(given)[:40]
+)
 def test_right_products_pass_every_check(op, scheme, call):
     """In every scheme; products in float64 are row-invariant within float32 as good as ever,
     and yet declare nothing."""
@@ -35,7 +39,7 @@ def test_right_products_pass_every_check(op, scheme, call):
     assert failures(CHECKS, kernels) == {}
 
 
-@pytest.mark.parametrize("mutant", ROW_OP_MUTANTS + LINEAR_MUTANTS, ids=lambda each: each.fault)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.fault)
 def test_each_fault_is_found_by_its_clause(mutant):
     """And by the check that is for it."""
     found = failures(CHECKS, mutant.make())
@@ -45,7 +49,7 @@ def test_each_fault_is_found_by_its_clause(mutant):
 
 def test_every_check_has_a_mutant():
     """A clause that no fault breaks may say nothing."""
-    caught = {mutant.caught_by for mutant in ROW_OP_MUTANTS + LINEAR_MUTANTS}
+    caught = {mutant.caught_by for mutant in MUTANTS}
     assert {check.id for check in CHECKS} == caught
 
 

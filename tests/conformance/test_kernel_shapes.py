@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from enginebay.conformance import attention_checks
 from enginebay.conformance.closeness import check_row_invariance, close, same
 from enginebay.conformance.kernel_offers import usable
-from enginebay.conformance.linear_checks import check_exact, hold_product, products
+from enginebay.conformance.linear_checks import hold_product, products
 from enginebay.conformance.op_bounds import bound
+from enginebay.conformance.product_extremes import check_exact
 from enginebay.conformance.row_op_checks import EPS, gated, hold_quantized, normed
 from enginebay.conformance.sample_layers import sample, sample_rows, with_codes
 from enginebay.hookspecs.kernel import KernelContext, OpSignature
@@ -85,13 +86,13 @@ def test_quantizing(name, seed, count, size, magnitude, scale):
     x, weight = drawn(seed, count, size, magnitude=magnitude), drawn(seed + 1, size)
     given_scale = static(scale)
     for call in calls(name, "quantize", "int8"):
-        hold_quantized("kernel/quantize", call(x, given_scale), x.double(), given_scale, "")
+        hold_quantized("kernel/quantize", call(x, given_scale, 0), x.double(), given_scale, "")
     for call in calls(name, "rms_norm_quantize", "int8"):
-        found, right = call(x, weight, EPS, given_scale), normed(x, weight)
+        found, right = call(x, weight, EPS, given_scale, 0), normed(x, weight)
         hold_quantized("kernel/rms_norm_quantize", found, right, given_scale, "", 1)
     wide = drawn(seed, count, 2 * size, magnitude=magnitude).clamp(min=-20)
     for call in calls(name, "silu_and_mul_quantize", "int8"):
-        found, right = call(wide, given_scale), gated(wide)
+        found, right = call(wide, given_scale, 0), gated(wide)
         hold_quantized("kernel/silu_and_mul_quantize", found, right, given_scale, "", 1)
 
 

@@ -87,9 +87,9 @@ def test_a_proof_is_asked_once_a_signature_and_only_where_it_may_matter():
 
 
 def test_a_fused_op_that_nobody_offers_is_joined_from_its_parts():
-    """One after the other, the last argument to the second; both parts are named."""
+    """One after the other, the last two arguments to the second; both parts are named."""
     norm = Offer("rms_norm", "plain", lambda x, weight, eps: x * weight + eps, row_invariant=True)
-    rows = Offer("quantize", "round", lambda x, scale: (x / scale).round(), row_invariant=True)
+    rows = Offer("quantize", "round", lambda x, scale, group: (x / scale).round() + group, row_invariant=True)
     no = offer("fast", op="rms_norm_quantize", supports=lambda signature: "needs AVX-512")
     kernels = KernelTable([("a", Plugin(norm, no)), ("b", Plugin(rows))])
     choice = kernels.choose(FUSED)
@@ -97,7 +97,7 @@ def test_a_fused_op_that_nobody_offers_is_joined_from_its_parts():
     assert [part.signature.scheme for part in choice.parts] == ["", "int8"]
     assert (choice.kernel, choice.offer.row_invariant) == ("a/plain + b/round", True)
     assert choice.declined == (("a/fast", "needs AVX-512"),)
-    assert choice.offer.call(torch.tensor(6.0), 2.0, 0.5, 5.0) == 2  # 12.5 / 5, half to even
+    assert choice.offer.call(torch.tensor(6.0), 2.0, 0.5, 5.0, 3) == 5  # 12.5 / 5, half to even
 
 
 def test_a_join_is_as_row_invariant_as_its_parts():

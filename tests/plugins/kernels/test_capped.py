@@ -11,7 +11,8 @@ import torch
 from enginebay.config import load_stack
 from enginebay.conformance.check import Skip
 from enginebay.conformance.kernel_checks import KERNEL_CHECKS
-from enginebay.conformance.linear_checks import extremes, laid_out
+from enginebay.conformance.linear_checks import laid_out
+from enginebay.conformance.product_extremes import extremes
 from enginebay.conformance.sample_layers import sample, with_codes
 from enginebay.conformance.suite import judge, plan_stack
 from enginebay.conformance.tiny import write_tiny
@@ -62,7 +63,7 @@ def multiplies(offer, columns):
         given = with_codes(sample("w8a8", columns, 4), weight).packed
         for count in (1, 5):
             right = rows[:count].long() @ weight.long().T
-            x = QuantizedRows(rows[:count].contiguous(), torch.ones(count))
+            x = QuantizedRows(rows[:count].contiguous(), torch.ones(count, 1))
             if not torch.equal(offer.call(x, laid_out(offer, given)), right.float()):
                 return False
     return True

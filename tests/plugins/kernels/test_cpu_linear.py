@@ -42,7 +42,7 @@ def int_layer(inner, outer, bias=True, seed=0):
 def int_rows(rows, inner, seed=1):
     random = torch.Generator().manual_seed(seed)
     values = torch.randint(-127, 128, (rows, inner), dtype=torch.int8, generator=random)
-    return QuantizedRows(values, torch.rand(rows, generator=random))
+    return QuantizedRows(values, torch.rand(rows, 1, generator=random))
 
 
 def float_layer(inner, outer, bias=True, seed=0):
@@ -137,7 +137,7 @@ def test_the_greatest_operands_do_not_saturate(pool):
         {"weight": torch.full((20, 1536), 127, dtype=torch.int8), "scales": torch.ones(20)},
         inputs="int8",
     )  # fmt: skip
-    x = QuantizedRows(torch.full((7, 1536), -127, dtype=torch.int8), torch.ones(7))
+    x = QuantizedRows(torch.full((7, 1536), -127, dtype=torch.int8), torch.ones(7, 1))
     found = Products(pool).ints(x, pack_int(layer))
     assert (found == -float(127 * 127 * 1536)).all()
 
@@ -182,7 +182,7 @@ def test_torchs_product_is_offered_only_where_it_is_right():
         {"weight": torch.full((64, 1536), 127, dtype=torch.int8), "scales": torch.ones(64)},
         inputs="int8",
     )  # fmt: skip
-    right = bool((int_mm(QuantizedRows(high, torch.ones(17)), layer) == 127 * 127 * 1536).all())
+    right = bool((int_mm(QuantizedRows(high, torch.ones(17, 1)), layer) == 127 * 127 * 1536).all())
     assert right or told is not None
 
 

@@ -40,7 +40,7 @@ class Layers:
     def body(self, hidden, cos_sin, attention):
         self.calls += 1
         for _ in range(2):
-            x = self.quantizations.rms_norm_quantize(hidden, self.weight, 1e-5, None)
+            x = self.quantizations.rms_norm_quantize(hidden, self.weight, 1e-5, None, 0)
             gated = self.rows.silu_and_mul(self.products.ints(x, self.up))
             self.products.floats(gated, self.down, hidden)
 
