@@ -32,6 +32,7 @@ from .cpu_attention import CpuAttention
 from .cpu_codes import Codes
 from .cpu_linear import Products
 from .cpu_logits import Logits
+from .cpu_lookup import embedding
 from .cpu_panels import pack_float, pack_int
 from .cpu_pool import Pool
 from .cpu_program import Recorded
@@ -48,11 +49,6 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     float_products: Literal["panels", "torch"] = "panels"
     """``panels``: row-invariant, compiled here. ``torch``: torch's own, whose bits depend on
     the number of rows; to compare with."""
-
-
-def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Rows ``ids`` (int64 [T]) of ``weight`` [V, H]."""
-    return F.embedding(ids, weight)
 
 
 def linear(
@@ -131,7 +127,7 @@ class CpuKernels:
         rows, quantized = self.rows, self.quantizations
         int8 = scheme_only("int8")
         return (
-            Offer("embedding", "torch", embedding, True, float32_only),
+            Offer("embedding", "numba", embedding, True, float32_only),
             Offer("rms_norm", "numba", rows.rms_norm, True, float32_only),
             Offer("silu_and_mul", "numba", rows.silu_and_mul, True, float32_only),
             Offer("quantize", "numba", quantized.quantize, True, int8),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 from enginebay.batch import Batch
-from enginebay.hookspecs.kernel import Attention
+from enginebay.hookspecs.kernel import Attention, OpSignature
 from enginebay.hookspecs.model import Builder, ModelSpec
 
 from .kit import Kit
@@ -30,8 +30,7 @@ class LlamaDecoder:
         kit = Kit(builder, str(self.embeddings.dtype).removeprefix("torch."), spec.norm_eps)
         sizes = (("vocab", spec.vocab_size), ("hidden", spec.hidden_size))
         self.embed: Callable[..., torch.Tensor] = kit.op("embedding", sizes)
-        device = self.embeddings.device
-        self.rotary = Rotary(spec.rope, device, builder.keep, spec.max_positions)
+        self.rotary = self._rotary(spec, builder)
         self.layers = [Layer(spec, number, kit) for number in range(spec.num_layers)]
         self.run_layers = builder.program(self._run_layers)
         self.head = kit.linear("lm_head", (EMBEDDINGS if spec.tie_embeddings else HEAD,), "head")
@@ -53,6 +52,13 @@ class LlamaDecoder:
             hidden = hidden.index_select(0, batch.logit_rows)
         logits: torch.Tensor = self.head(self.norm(hidden))
         return logits
+
+    def _rotary(self, spec: ModelSpec, builder: Builder) -> Rotary:
+        """Angles of every position, which the kernels look up as they do embeddings."""
+        sizes = (("vocab", spec.max_positions), ("hidden", spec.rope.dim))
+        look_up = builder.op(OpSignature(op="embedding", dtype="float32", sizes=sizes))
+        device = self.embeddings.device
+        return Rotary(spec.rope, device, builder.keep, spec.max_positions, look_up)
 
     def _run_layers(
         self, hidden: torch.Tensor, cos_sin: torch.Tensor, attention: Attention

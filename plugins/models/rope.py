@@ -27,7 +27,8 @@ Frequencies = Callable[[torch.Tensor], torch.Tensor]
 """int64 positions [T] -> radians a position, float32 [D / 2] or [T, D / 2]."""
 Place = Callable[[torch.Tensor], torch.Tensor]
 """Puts a tensor that stays in memory on the device, and tells the ledger of it."""
-
+LookUp = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""int64 positions [T], a table [P, D] -> its rows [T, D]."""
 
 TABLE_BYTES: Final = 32 * 2**20
 """A larger table than this is not kept: 131,072 positions of 64 dimensions."""
@@ -46,12 +47,15 @@ class Rotary:
         device: torch.device,
         keep: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
         max_positions: int = 0,
+        look_up: LookUp = lambda positions, table: table.index_select(0, positions),
     ) -> None:
         """
         :param keep: told of every tensor that stays; see ``Builder.keep``
         :param max_positions: of the table; 0, or too many for one: computed when asked
+        :param look_up: takes rows from the table, as the op ``embedding`` does
         """
         self.scale = float(spec.parameters.get("attention_factor", 1.0))
+        self._look_up = look_up
         self.table: torch.Tensor | None = None
         """float32 [max_positions, rotary_dim]"""
         tabled = 0 < 4 * spec.dim * max_positions <= TABLE_BYTES
@@ -74,7 +78,7 @@ class Rotary:
         """
         if self.table is None:
             return self._computed(positions)
-        return self.table.index_select(0, positions)
+        return self._look_up(positions, self.table)
 
     def _computed(self, positions: torch.Tensor) -> torch.Tensor:
         angles = positions.float()[:, None] * self.frequencies(positions)
