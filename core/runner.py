@@ -91,18 +91,18 @@ class Runner:
             {"copy": store.copy, "save": store.save, "load": store.load}[kind](tuple(run))
 
     def _outputs(self, plan: StepPlan, logits: torch.Tensor) -> tuple[SequenceResult, ...]:
+        if len(logits) == len(plan.spans) and all(map(self._is_plain, plan.spans)):
+            tokens = self.chain.draw_greedy(logits)
+            return tuple(map(self._plain_output, plan.spans, tokens))
         outputs = []
         place = 0
         drawn_at_once = self._draw_greedy(plan, logits)
         for span in plan.spans:
             token = drawn_at_once.get(span.sequence_id)
-            if token is not None and not isinstance(token, RowError):
-                row = self.rows[span.sequence_id]
-                if row.sampling.logprobs is None:
-                    row.token_ids.append(token)
-                    outputs.append(SequenceResult(sequence_id=span.sequence_id, token_ids=(token,)))
-                    place += 1
-                    continue
+            if token is not None and self._is_plain(span):
+                outputs.append(self._plain_output(span, token))
+                place += 1
+                continue
             first_drawn = span.num_tokens if span.logits_from < 0 else span.logits_from - span.start
             if span.prompt_logits:
                 share = logits[place : place + span.num_tokens]
@@ -114,6 +114,18 @@ class Runner:
             place += len(share)
             outputs.append(self._output(span, share, first_drawn, drawn_at_once))
         return tuple(outputs)
+
+    def _is_plain(self, span: Span) -> bool:
+        """Whether the best token of one row of logits is all that is wanted."""
+        row = self.rows[span.sequence_id]
+        wanted = span.logits_from >= 0 and not (span.drafts or span.prompt_logits)
+        return wanted and row.greedy and row.sampling.logprobs is None
+
+    def _plain_output(self, span: Span, token: int | RowError) -> SequenceResult:
+        if isinstance(token, RowError):
+            return self._failed(span, token)
+        self.rows[span.sequence_id].token_ids.append(token)
+        return SequenceResult(sequence_id=span.sequence_id, token_ids=(token,))
 
     def _draw_greedy(self, plan: StepPlan, logits: torch.Tensor) -> dict[int, int | RowError]:
         """Tokens of all plain greedy rows, when nothing else is in the step: one argmax."""

@@ -32,17 +32,19 @@ class Tally:
 
     def clear(self) -> None:
         """Begin anew: a record was made, or nobody wants one."""
-        self._counts: Counter[str] = Counter()
+        # Plain dicts: a Counter is Python code, which every step would run several times.
+        self._counts = dict.fromkeys(_COUNTED, 0)
         self._preemptions: list[PreemptionRecord] = []
-        self._computed: Counter[str] = Counter()
+        self._computed: dict[str, int] = {}
         self._generated: dict[str, int] = {}
-        self._accepted: Counter[int] = Counter()
+        self._accepted: list[int] = []
         self._intervals: list[float] = []
         self._firsts: list[float] = []
 
     def add(self, **counts: int) -> None:
         """Counts by the name of their field."""
-        self._counts.update(counts)
+        for name, count in counts.items():
+            self._counts[name] = self._counts.get(name, 0) + count
 
     def started(self, sequence: Sequence) -> None:
         """A sequence got a seat; its prompt was looked up when this was its first."""
@@ -101,7 +103,8 @@ class Tally:
         """A step's results are in."""
         prefilled = self._prefilled.pop(plan.step, {})
         prefill = sum(prefilled.values())
-        self._computed.update(prefilled)
+        for tenant, count in prefilled.items():
+            self._computed[tenant] = self._computed.get(tenant, 0) + count
         self.add(
             num_prefill_tokens=prefill,
             num_decode_tokens=plan.num_tokens - prefill,
@@ -112,7 +115,9 @@ class Tally:
             drawn = {output.sequence_id: len(output.token_ids) for output in result.outputs}
             for span in drafted:
                 stood = min(drawn.get(span.sequence_id, 0) - 1, len(span.drafts))
-                self._accepted.update(range(stood))
+                self._accepted += [0] * (stood - len(self._accepted))
+                for place in range(stood):
+                    self._accepted[place] += 1
                 self.add(num_drafts=1, num_draft_tokens=len(span.drafts))
 
     def record(self, engine: Engine, **facts: Any) -> StepRecord:
@@ -121,10 +126,10 @@ class Tally:
         served = [
             ServedRecord(
                 tenant=tenant,
-                num_prefill_tokens=self._computed[tenant],
+                num_prefill_tokens=self._computed.get(tenant, 0),
                 num_generated=self._generated.get(tenant, 0),
             )
-            for tenant in dict.fromkeys([*self._computed, *self._generated])
+            for tenant in self._computed | self._generated
         ]
         swap = engine.blocks.swap
         record = StepRecord(
@@ -141,10 +146,10 @@ class Tally:
             first_token_delays=tuple(self._firsts),
             preemptions=tuple(self._preemptions),
             served=tuple(served),
-            accepted_drafts=tuple(self._accepted[n] for n in range(len(self._accepted))),
+            accepted_drafts=tuple(self._accepted),
             num_swap_blocks=swap.num_slots,
             num_used_swap_blocks=swap.num_used,
-            **{**dict.fromkeys(_COUNTED, 0), **self._counts},
+            **self._counts,
             **facts,
         )
         self._evicted = evicted

@@ -78,43 +78,49 @@ class Metrics(Collector):
             histograms["enginebay:executor_duration_seconds"].observe(record.executor_duration)
 
     def _count(self, record: StepRecord) -> None:
-        """Tokens: by whom, from where, when."""
+        """Tokens: by whom, from where, when. Most steps only decode: they pass the rest by."""
+        counters, histograms = self._counters, self._histograms
+        counters["vllm:generation_tokens"].add(record.num_generated)
+        histograms["vllm:inter_token_latency_seconds"].observe(*record.token_intervals)
+        for share in record.served:
+            tenant = self._tenant(share.tenant)
+            counters["enginebay:tenant_prefill_tokens"].add(share.num_prefill_tokens, tenant)
+            counters["enginebay:tenant_generation_tokens"].add(share.num_generated, tenant)
+        if record.num_prefill_tokens or record.num_prefix_queries or record.num_prompt_tokens:
+            self._count_prompts(record)
+        if record.num_drafts:
+            counters["vllm:spec_decode_num_drafts"].add(record.num_drafts)
+            counters["vllm:spec_decode_num_draft_tokens"].add(record.num_draft_tokens)
+            accepted = sum(record.accepted_drafts)
+            counters["vllm:spec_decode_num_accepted_tokens"].add(accepted)
+            for place, count in enumerate(record.accepted_drafts):
+                counters["vllm:spec_decode_num_accepted_tokens_per_pos"].add(count, str(place))
+
+    def _count_prompts(self, record: StepRecord) -> None:
         counters, histograms = self._counters, self._histograms
         prompt, cached = record.num_prompt_tokens, record.num_cached_prompt_tokens
         counters["vllm:prompt_tokens"].add(prompt)
         counters["vllm:prompt_tokens_cached"].add(cached)
         counters["vllm:prompt_tokens_by_source"].add(prompt - cached, "local_compute")
         counters["vllm:prompt_tokens_by_source"].add(cached, "local_cache_hit")
-        counters["vllm:generation_tokens"].add(record.num_generated)
         counters["vllm:prefix_cache_queries"].add(record.num_prefix_queries)
         counters["vllm:prefix_cache_hits"].add(record.num_prefix_hits)
-        counters["vllm:spec_decode_num_drafts"].add(record.num_drafts)
-        counters["vllm:spec_decode_num_draft_tokens"].add(record.num_draft_tokens)
-        counters["vllm:spec_decode_num_accepted_tokens"].add(sum(record.accepted_drafts))
-        for place, count in enumerate(record.accepted_drafts):
-            counters["vllm:spec_decode_num_accepted_tokens_per_pos"].add(count, str(place))
         counters["enginebay:prefill_tokens"].add(record.num_prefill_tokens)
-        for share in record.served:
-            tenant = self._tenant(share.tenant)
-            counters["enginebay:tenant_prefill_tokens"].add(share.num_prefill_tokens, tenant)
-            counters["enginebay:tenant_generation_tokens"].add(share.num_generated, tenant)
         histograms["vllm:time_to_first_token_seconds"].observe(*record.first_token_delays)
-        histograms["vllm:inter_token_latency_seconds"].observe(*record.token_intervals)
 
     def _count_memory(self, record: StepRecord) -> None:
         """What was lost, moved and computed again."""
         counters = self._counters
         counters["vllm:num_preemptions"].add(record.num_preemptions)
-        for preemption in record.preemptions:
-            counters["enginebay:preemptions"].add(1, preemption.how, preemption.reason)
         counters["enginebay:recomputed_tokens"].add(record.num_recomputed_tokens)
         counters["enginebay:evicted_blocks"].add(record.num_evicted_blocks)
-        for direction, blocks in (
-            ("out", record.num_saved_blocks),
-            ("in", record.num_loaded_blocks),
-        ):
-            counters["enginebay:swapped_blocks"].add(blocks, direction)
-            counters["enginebay:swapped_bytes"].add(blocks * self._block_bytes, direction)
+        for preemption in record.preemptions:
+            counters["enginebay:preemptions"].add(1, preemption.how, preemption.reason)
+        moved = (("out", record.num_saved_blocks), ("in", record.num_loaded_blocks))
+        for direction, blocks in moved:
+            if blocks:
+                counters["enginebay:swapped_blocks"].add(blocks, direction)
+                counters["enginebay:swapped_bytes"].add(blocks * self._block_bytes, direction)
 
     def on_request(self, record: RequestRecord) -> None:
         """Times that did not happen, of a request that never started, are not counted."""
