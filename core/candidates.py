@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+_GROUPS = 512
+"""At least so many groups: of few, the search for their maxima runs in short strides."""
+
 
 def first_best(logits: torch.Tensor) -> torch.Tensor:
     """int64 [...]: where the largest of logits [..., C] is; among equals the lowest.
@@ -19,8 +22,7 @@ def first_best(logits: torch.Tensor) -> torch.Tensor:
 def top_of(row: torch.Tensor) -> float:
     """The largest of a row [C]; NaN when one is NaN."""
     if row.device.type == "cpu":
-        values = row.numpy()
-        return float(values[values.argmax()])
+        return float(row.numpy().max())
     return float(row[row.argmax()])
 
 
@@ -37,16 +39,20 @@ def _head(values: np.ndarray, count: int) -> np.ndarray | None:
     The values are split into groups. So many groups have a maximum of at least the
     ``count``-th largest maximum, and so that many values reach it.
     """
-    groups = 4 * count
+    groups = max(4 * count, _GROUPS)
     size = len(values) // groups
     if size < 2:
         return None
-    maxima = values[: size * groups].reshape(size, groups).max(axis=0)
+    whole = size * groups
+    table = values[:whole].reshape(size, groups)
+    maxima = table.max(axis=0)
     floor = np.partition(maxima, -count)[-count]
-    if floor == -np.inf:
+    columns = np.flatnonzero(maxima >= floor)
+    if floor == -np.inf or len(columns) > 4 * count:
         return None
-    places = np.flatnonzero(values >= floor)
-    return places if len(places) <= 4 * groups else None
+    rows, found = np.nonzero(table[:, columns] >= floor)
+    tail = np.flatnonzero(values[whole:] >= floor)
+    return np.concatenate([rows * groups + columns[found], tail + whole])
 
 
 class Candidates:
@@ -61,14 +67,21 @@ class Candidates:
     the time of torch's, its partition a third of topk's, its sort of values a tenth.
     """
 
-    __slots__ = ("ids", "logits", "ordered")
+    __slots__ = ("ids", "logits", "ordered", "tops")
 
     def __init__(
-        self, logits: torch.Tensor, ids: torch.Tensor | None = None, *, ordered: bool = False
+        self,
+        logits: torch.Tensor,
+        ids: torch.Tensor | None = None,
+        *,
+        ordered: bool = False,
+        tops: np.ndarray | None = None,
     ) -> None:
         self.logits = logits
         self.ids = ids
         self.ordered = ordered
+        self.tops = tops
+        """What a sampler found out about the logits, for the one after it; never needed."""
 
     def __len__(self) -> int:
         return self.logits.shape[0]

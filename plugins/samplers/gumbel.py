@@ -6,22 +6,21 @@ on neighbours, order, or which candidates were narrowed away before.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-import numpy as np
 import torch
 
 from enginebay import hookimpl
-from enginebay.candidates import Candidates, first_best
+from enginebay.candidates import Candidates
 from enginebay.flow import SamplingParams
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
 
-from .philox import best_among, best_of_row, place
+from .narrowing import MANY, row_of
+from .philox import place
+from .winner import best_among, best_of_row
 
 CONTRACT = (1, 0)
-MANY: Final = 1024
-"""Candidates from which on a full row, worked on in vector lanes, is the faster way."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,19 +47,21 @@ class Gumbel:
     def draw(self, candidates: Candidates, view: RowView) -> int:
         """Noise is computed for tokens that could still win, and for few others."""
         at = place(view.seed, view.position, view.index)
-        logits = candidates.logits.float().cpu().contiguous()
-        ids = None if candidates.ids is None else candidates.ids.cpu().contiguous()
-        if ids is not None and len(ids) < MANY:
-            return int(best_among(logits.numpy(), ids.numpy(), at))
-        if ids is not None:
-            logits = torch.full((self.vocab_size,), -torch.inf).scatter(0, ids, logits)
-        return int(best_of_row(logits.numpy(), int(first_best(logits)), at))
+        logits, ids = candidates.logits.float().cpu(), candidates.ids
+        if ids is None:
+            row = candidates if logits is candidates.logits else Candidates(logits)
+            return int(best_of_row(*row_of(row), at))
+        ids = ids.cpu().contiguous()
+        if len(ids) <= MANY:
+            return int(best_among(logits.contiguous().numpy(), ids.numpy(), at))
+        full = torch.full((self.vocab_size,), -torch.inf).scatter(0, ids, logits)
+        return int(best_of_row(*row_of(Candidates(full)), at))
 
 
 @hookimpl
 def enginebay_sampler(options: Options, context: SamplerContext) -> Transform:
     """Build it, compiled: the first request does not wait for that."""
-    logits, ids = np.zeros(4, dtype=np.float32), np.arange(4)
-    best_of_row(logits, 0, place(0, 0, 0))
-    best_among(logits, ids, place(0, 0, 0))
+    some = Candidates(torch.zeros(4))
+    best_of_row(*row_of(some), place(0, 0, 0))
+    best_among(some.logits.numpy(), some.token_ids().numpy(), place(0, 0, 0))
     return Gumbel(context.vocab_size)

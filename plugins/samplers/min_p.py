@@ -11,6 +11,8 @@ from enginebay.candidates import Candidates
 from enginebay.flow import SamplingParams
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
 
+from .narrowing import compiled, near, suits
+
 CONTRACT = (1, 0)
 
 
@@ -42,11 +44,14 @@ class MinP:
 
     def shape(self, candidates: Candidates, view: RowView) -> Candidates:
         """A ratio of probabilities is a difference of logits: no softmax is needed."""
-        distance = candidates.logits - candidates.logits.max()
-        return candidates.where(distance >= math.log(view.params["min_p"]))
+        least = math.log(view.params["min_p"])
+        if suits(candidates):
+            return near(candidates, least)
+        return candidates.where(candidates.logits - candidates.logits.max() >= least)
 
 
 @hookimpl
 def enginebay_sampler(options: Options, context: SamplerContext) -> Transform:
-    """Build it."""
+    """Build it, compiled: the first request does not wait for that."""
+    compiled()
     return MinP()

@@ -1,192 +1,196 @@
-"""Narrowing a row of logits on a CPU, compiled: one call instead of a dozen array operations.
+"""Narrowing a row of logits on a CPU, compiled: no row is put in order, few are listed.
 
-A row is read a few times and ordered as little as possible: what can't be among those
-sought is left out by a bound before anything is sorted.
+Whatever a transform keeps is a head of the order by logit, of equals by place: all above
+an edge, and so many of those that equal it. A short head becomes a list; of a long one
+the full row stays, the others banned, which a draw takes as fast as any full row.
 """
 
+import math
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from enginebay.candidates import Candidates
 
-from .philox import entry, inner
+from .edge import edge_of, gather, mask_of
+from .jit import entry, inner
+from .lanes import CHUNK, lowest_bit
+from .tops import Floats, fill_tops, tops_of
+from .weights import FAR, PARTS, fill_weights, mass_of
 
-Floats = npt.NDArray[np.float32]
-Places = npt.NDArray[np.int64]
-
-FEW: Final = (128, 512)
-"""Chunks whose best set the first bounds of a nucleus."""
-CHUNK: Final = 64
-"""Logits that are looked at together; a multiple of the lanes."""
-LANES: Final = 8
-_LOG2E: Final = np.float32(1.4426950408889634)
-_LN2_HIGH: Final = np.float32(0.693359375)
-_LN2_LOW: Final = np.float32(-2.12194440e-4)
-_LEAST: Final = np.float32(-87.0)
-"""Below it a weight would be no normal float32: it is taken for exp(-87), about 1e-38."""
-_HALF: Final = np.float32(0.5)
-_ONE: Final = np.float32(1.0)
-_C2: Final = np.float32(1 / 2)
-_C3: Final = np.float32(1 / 6)
-_C4: Final = np.float32(1 / 24)
-_C5: Final = np.float32(1 / 120)
-_C6: Final = np.float32(1 / 720)
+MANY: Final = 512
+"""Candidates from which on a full row, worked on in vector lanes, is the faster way."""
+CHUNKS: Final = 128
+"""Chunks whose best set the first bound of a nucleus."""
+_LOWEST: Final = np.float32(np.finfo(np.float32).min)
+_MARGIN: Final = 1e-3
+"""By which a bound on logits is lowered: weights and their logarithms are rounded."""
 
 
 @inner
-def _chunk_tops(logits: Any, tops: Any) -> Any:
-    """The largest of each chunk into ``tops``. :return: the largest of all"""
-    lanes = np.empty(LANES, np.float32)
-    best = np.float32(-np.inf)
-    for number in range(tops.shape[0]):
-        first, last = number * CHUNK, min((number + 1) * CHUNK, logits.shape[0])
-        for lane in range(LANES):
-            lanes[lane] = np.float32(-np.inf)
-        place = first
-        while place + LANES <= last:
-            for lane in range(LANES):
-                value = logits[place + lane]
-                lanes[lane] = value if value > lanes[lane] else lanes[lane]
-            place += LANES
-        top = np.float32(-np.inf)
-        for lane in range(LANES):
-            top = lanes[lane] if lanes[lane] > top else top
-        for rest in range(place, last):
-            top = logits[rest] if logits[rest] > top else top
-        tops[number] = top
-        best = top if top > best else best
-    return best
+def _nth(numbers: Any, count: Any, least: Any) -> Any:
+    """The ``count``-th largest of more; ``least`` for all below it."""
+    values, ones = np.empty_like(numbers), np.ones(numbers.shape[0], np.int64)
+    for place in range(values.shape[0]):
+        values[place] = numbers[place] if numbers[place] > least else least
+    return edge_of(values, ones, values.shape[0], count)[0]
 
 
 @inner
-def _weigh(logits: Any, top: Any, bits: Any, weights: Any) -> None:
-    """exp(logit - top) of a chunk: 2**n times a polynomial of the rest (within 2 ulp)."""
-    powers = bits.view(np.float32)
-    for place in range(logits.shape[0]):
-        x = logits[place] - top
-        x = x if x > _LEAST else _LEAST
-        whole = np.int32(x * _LOG2E - _HALF)
-        number = np.float32(whole)
-        r = (x - number * _LN2_HIGH) - number * _LN2_LOW
-        series = _C3 + r * (_C4 + r * (_C5 + r * _C6))
-        bits[place] = (whole + 127) << 23
-        weights[place] = _ONE + r * (_ONE + r * (_C2 + r * series))
-    for place in range(logits.shape[0]):
-        weights[place] *= powers[place]
-
-
-@inner
-def _weights(logits: Any, top: Any, weights: Any) -> Any:
-    """The weight of each logit (float32 [C]). :return: their sum in float64"""
-    bits = np.empty(CHUNK, np.int32)
-    sums = np.zeros(LANES, np.float64)
-    for first in range(0, logits.shape[0], CHUNK):
-        part = weights[first : first + CHUNK]
-        _weigh(logits[first : first + CHUNK], top, bits, part)
-        whole = part.shape[0] - part.shape[0] % LANES
-        for place in range(0, whole, LANES):
-            for lane in range(LANES):
-                sums[lane] += np.float64(part[place + lane])
-        for place in range(whole, part.shape[0]):
-            sums[0] += np.float64(part[place])
-    total = 0.0
-    for lane in range(LANES):
-        total += sums[lane]
-    return total
-
-
-@inner
-def _at_least(logits: Any, tops: Any, floor: Any, found: Any) -> Any:
-    """Places, ascending, of logits that reach ``floor``, into ``found``. :return: how many"""
+def _listed(logits: Any, tops: Any, edge: Any, equals: Any, places: Any, values: Any) -> Any:
+    """Places, ascending, and logits of a head. :return: how many, -1 when there is no room"""
     count = 0
     for number in range(tops.shape[0]):
-        if tops[number] >= floor:
-            for place in range(number * CHUNK, min((number + 1) * CHUNK, logits.shape[0])):
-                if logits[place] >= floor:
-                    found[count] = place
-                    count += 1
+        if tops[number] < edge:
+            continue
+        mask = mask_of(logits, number, edge)
+        while mask != 0:
+            place = number * CHUNK + lowest_bit(mask)
+            mask &= mask - np.uint64(1)
+            logit = logits[place]
+            if logit == edge:
+                if equals == 0:
+                    continue
+                equals -= 1
+            if count == places.shape[0]:
+                return -1
+            places[count], values[count] = place, logit
+            count += 1
     return count
 
 
 @entry
-def _weighed(logits: Any, tops: Any, weights: Any) -> Any:
-    """Fill in the largest logit of each chunk and each logit's weight. :return: their sum"""
-    return _weights(logits, _chunk_tops(logits, tops), weights)
+def _leaders(logits: Any, tops: Any, count: Any, places: Any, listed: Any) -> Any:
+    """Head of the ``count`` largest; fewer when the others are banned.
+
+    A bound for many is guessed from every 16th logit.
+    """
+    floor = _LOWEST
+    if count < tops.shape[0]:
+        floor = _nth(tops, count, _LOWEST)
+    elif count < logits.shape[0] // 2:
+        floor = _nth(logits[::16], count // 12 + 32, _LOWEST)
+    found = np.empty(logits.shape[0], np.int32)
+    num_found = gather(logits, tops, floor, found)
+    if num_found < count:
+        num_found = gather(logits, tops, _LOWEST, found)
+    values, masses = np.empty(num_found, np.float32), np.ones(num_found, np.int64)
+    for place in range(num_found):
+        values[place] = logits[found[place]]
+    edge, equals = edge_of(values, masses, num_found, count)
+    return _listed(logits, tops, edge, equals, places, listed), edge, equals
 
 
 @entry
-def _topped(logits: Any, tops: Any) -> Any:
-    """Fill in the largest logit of each chunk. :return: the largest of all"""
-    return _chunk_tops(logits, tops)
+def _nucleus(logits: Any, tops: Any, share: Any, places: Any, listed: Any) -> Any:
+    """Head whose mass reaches ``share`` of all.
+
+    At first only logits above a bound that so many chunks reach are looked at. In the
+    end: all that weigh less than a C-th of what may be left out can be left out together,
+    and so can all that have no mass.
+    """
+    top = np.float32(-np.inf)
+    for number in range(tops.shape[0]):
+        top = tops[number] if tops[number] > top else top
+    weights = np.empty(logits.shape[0], np.float32)
+    total = fill_weights(logits, tops, top, weights)
+    wanted = min(np.int64(math.ceil(share * np.float64(total))), total)
+    spare = (np.float64(total - wanted) / logits.shape[0] - 0.5) / PARTS
+    least = top - FAR
+    if spare > 0.0:
+        least = max(least, np.float32(np.float64(top) + np.log(spare) - _MARGIN))
+    floor = _nth(tops, CHUNKS, least) if tops.shape[0] > CHUNKS else least
+    found = np.empty(logits.shape[0], np.int32)
+    while True:
+        num_found = gather(logits, tops, floor, found)
+        values, masses = np.empty(num_found, np.float32), np.empty(num_found, np.int64)
+        mass = np.int64(0)
+        for place in range(num_found):
+            values[place] = logits[found[place]]
+            masses[place] = mass_of(weights[found[place]])
+            mass += masses[place]
+        if mass >= wanted or floor <= least:
+            edge, equals = edge_of(values, masses, num_found, wanted)
+            return _listed(logits, tops, edge, equals, places, listed), edge, equals
+        floor = least
 
 
 @entry
-def _reaching(logits: Any, tops: Any, floor: Any, found: Any) -> Any:
-    """As ``_at_least``, for callers that aren't compiled."""
-    return _at_least(logits, tops, floor, found)
+def _near(logits: Any, tops: Any, distance: Any, places: Any, listed: Any) -> Any:
+    """Head of logits at most ``-distance`` below the largest."""
+    top = np.float32(-np.inf)
+    for number in range(tops.shape[0]):
+        top = tops[number] if tops[number] > top else top
+    edge = top
+    for number in range(tops.shape[0]):
+        if tops[number] - top >= distance:
+            for place in range(number * CHUNK, min((number + 1) * CHUNK, logits.shape[0])):
+                logit = logits[place]
+                lower = (logit - top >= distance) & (logit < edge)
+                edge = logit if lower else edge
+    equals = logits.shape[0]
+    return _listed(logits, tops, edge, equals, places, listed), edge, equals
 
 
-def nucleus(logits: Floats, share: float) -> Places:
-    """Places, ascending, of the likeliest logits (float32 [C], the largest finite) whose
-    weights reach ``share`` of all, the last included; of equals the first.
-
-    At first those above a bound that a few chunks reach are put in order. In the end: all
-    that weigh less than a C-th of what may be left out can be left out together.
-    """
-    tops, weights = _tops_of(logits), np.empty(len(logits), np.float32)
-    total = _weighed(logits, tops, weights)
-    wanted = share * total
-    # Rounded down: a logit more makes no difference, one less would.
-    least = np.log(max((total - wanted) / len(logits), 1e-37)) - 1e-3
-    for count in (*(few for few in FEW if few < len(tops)), 0):
-        last = count == 0
-        floor = tops.max() + np.float32(least) if last else _nth(tops, count)
-        found = _found(logits, tops, floor)
-        order = found[np.argsort(-logits[found], kind="stable")]
-        masses = weights[order].cumsum(dtype=np.float64)
-        if last or masses[-1] >= wanted:
-            break
-    return np.sort(order[: int(masses.searchsorted(wanted)) + 1])
-
-
-def leaders(logits: Floats, count: int) -> Places:
-    """Places of the largest logits (float32 [C]), ``count`` at most, descending, of equals
-    the first; -inf is never among them. So many chunks reach a bound that so many logits
-    then reach.
-    """
-    tops = _tops_of(logits)
-    _topped(logits, tops)
-    lowest = np.finfo(np.float32).min
-    floor = max(_nth(tops, count), lowest) if count < len(tops) else lowest
-    found = _found(logits, tops, floor)
-    return found[np.argsort(-logits[found], kind="stable")[:count]]
+@entry
+def _banned(logits: Any, edge: Any, equals: Any, kept: Any, tops: Any) -> None:
+    """All but a head are -inf in ``kept``; its tops into ``tops``."""
+    missing = np.float32(-np.inf)
+    for place in range(logits.shape[0]):
+        kept[place] = logits[place] if logits[place] >= edge else missing
+    if equals < logits.shape[0]:
+        for place in range(logits.shape[0]):
+            if logits[place] == edge:
+                kept[place] = edge if equals > 0 else missing
+                equals -= 1
+    fill_tops(kept, tops)
 
 
 def suits(candidates: Candidates) -> bool:
     """Whether the functions here can take them: float32 on a CPU."""
     logits = candidates.logits
-    return logits.device.type == "cpu" and logits.dtype == torch.float32
+    return logits.dtype is torch.float32 and logits.device.type == "cpu"
+
+
+def row_of(candidates: Candidates) -> tuple[Floats, Floats]:
+    """Logits (float32 [C]) and their tops, which are kept for whoever asks next."""
+    logits = candidates.logits.contiguous().numpy()
+    if candidates.tops is None:
+        candidates.tops = tops_of(logits)
+    return logits, candidates.tops
+
+
+def leaders(candidates: Candidates, count: int, many: int = MANY) -> Candidates:
+    """The ``count`` largest; banned ones are never among them."""
+    return _kept(_leaders, candidates, count, many)
+
+
+def nucleus(candidates: Candidates, share: float, many: int = MANY) -> Candidates:
+    """The likeliest whose mass reaches ``share`` of all, the last included."""
+    return _kept(_nucleus, candidates, share, many)
+
+
+def near(candidates: Candidates, distance: float, many: int = MANY) -> Candidates:
+    """Those whose difference to the largest, rounded to float32, is at least ``distance``."""
+    return _kept(_near, candidates, np.float32(distance), many)
+
+
+def _kept(find: Any, candidates: Candidates, bound: Any, many: int) -> Candidates:
+    """A head of candidates: a list of at most ``many``, or all with the others banned."""
+    logits, tops = row_of(candidates)
+    places, listed = np.empty(many, np.int64), np.empty(many, np.float32)
+    count, edge, equals = find(logits, tops, bound, places, listed)
+    if count >= 0:
+        found = torch.from_numpy(places[:count])
+        ids = found if candidates.ids is None else candidates.ids[found]
+        return Candidates(torch.from_numpy(listed[:count]), ids)
+    row, row_tops = np.empty_like(logits), np.empty_like(tops)
+    _banned(logits, np.float32(edge), equals, row, row_tops)
+    return Candidates(torch.from_numpy(row), candidates.ids, tops=row_tops)
 
 
 def compiled() -> None:
     """Compile what is not compiled yet."""
-    some = np.zeros(2 * CHUNK, np.float32)
-    nucleus(some, 0.5)
-    leaders(some, 1)
-
-
-def _tops_of(logits: Floats) -> Floats:
-    return np.empty(-(-len(logits) // CHUNK), np.float32)
-
-
-def _nth(tops: Floats, count: int) -> np.float32:
-    """The ``count``-th largest."""
-    return np.float32(np.partition(tops, -count)[-count])
-
-
-def _found(logits: Floats, tops: Floats, floor: Any) -> Places:
-    found = np.empty(len(logits), np.int64)
-    return found[: _reaching(logits, tops, np.float32(floor), found)]
+    some = Candidates(torch.zeros(2 * CHUNK))
+    leaders(some, 1), nucleus(some, 0.5), near(some, 0.0, many=1)

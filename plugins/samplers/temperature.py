@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import torch
 
 from enginebay import hookimpl
 from enginebay.candidates import Candidates
 from enginebay.flow import SamplingParams
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
+
+from .narrowing import suits
+from .tops import scaled
 
 CONTRACT = (1, 0)
 GREEDY_BELOW: Final = 1e-5
@@ -49,10 +53,16 @@ class Temperature:
         """Scale in float32, the maximum taken off first, so that nothing overflows."""
         if self.greedy(view.params):
             return candidates.first()
-        return candidates.scaled(1.0 / view.params["temperature"])
+        factor = 1.0 / view.params["temperature"]
+        if not suits(candidates):
+            return candidates.scaled(factor)
+        logits, tops = scaled(candidates.logits.contiguous().numpy(), factor)
+        ids, ordered = candidates.ids, candidates.ordered
+        return Candidates(torch.from_numpy(logits), ids, ordered=ordered, tops=tops)
 
 
 @hookimpl
 def enginebay_sampler(options: Options, context: SamplerContext) -> Transform:
-    """Build it."""
+    """Build it, compiled: the first request does not wait for that."""
+    scaled(torch.zeros(1).numpy(), 1.0)
     return Temperature()

@@ -1,10 +1,9 @@
 """Shape: only the k most likely tokens (Fan et al., arXiv 1805.04833)."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-import torch
 
 from enginebay import hookimpl
 from enginebay.candidates import Candidates
@@ -14,8 +13,6 @@ from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transfor
 from .narrowing import compiled, leaders, suits
 
 CONTRACT = (1, 0)
-MANY: Final = 512
-"""From here on a bound leaves too many to be worth finding it."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,10 +47,9 @@ class TopK:
     def shape(self, candidates: Candidates, view: RowView) -> Candidates:
         """The best; of equal logits at the edge the lower ids stay."""
         count = view.params["top_k"]
-        if candidates.ordered or count > MANY or not suits(candidates):
+        if candidates.ordered or not suits(candidates):
             return candidates.best(count)
-        places = leaders(candidates.logits.contiguous().numpy(), count)
-        return candidates.at(torch.from_numpy(places), ordered=True)
+        return leaders(candidates, count)
 
 
 @hookimpl

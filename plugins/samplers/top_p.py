@@ -51,8 +51,7 @@ class TopP:
     def shape(self, candidates: Candidates, view: RowView) -> Candidates:
         """Float32 weights, summed in float64; of equal logits the lower ids come first."""
         if suits(candidates):
-            places = nucleus(candidates.logits.contiguous().numpy(), view.params["top_p"])
-            return candidates.at(torch.from_numpy(places))
+            return nucleus(candidates, view.params["top_p"])
         weights = torch.exp(candidates.logits - candidates.logits.max())
         wanted = view.params["top_p"] * float(weights.sum(dtype=torch.float64))
         values = candidates.largest(HEAD)

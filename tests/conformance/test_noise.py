@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from enginebay.conformance import noise
-from enginebay.plugins.samplers import philox
+from enginebay.plugins.samplers import jit, philox, winner
+from enginebay.plugins.samplers.tops import tops_of
 
 VECTORS = noise.vectors()
 
@@ -50,7 +51,7 @@ def test_extreme_words_stay_finite():
     """The smallest and largest words give finite noise, which float32 would not."""
     lowest, highest = (0 + 0.5) / 2**32, (2**32 - 0.5) / 2**32
     assert -np.log(-np.log(lowest)) == pytest.approx(-3.1299, abs=1e-3)
-    assert -np.log(-np.log(highest)) < philox.LARGEST
+    assert -np.log(-np.log(highest)) < winner.LARGEST
     assert np.float32(highest) == 1.0
 
 
@@ -60,9 +61,9 @@ def test_full_row_draw_equals_the_reference(size, spread):
     """The shortcuts of the full-row draw leave out only tokens that could not win."""
     generator = torch.Generator().manual_seed(size)
     logits = (torch.randn(size, generator=generator) * spread).numpy()
-    first = int(logits.argmax())
+    tops = tops_of(logits)
     for position in range(40):
-        drawn = philox.best_of_row(logits, first, philox.place(99, position, 0))
+        drawn = winner.best_of_row(logits, tops, philox.place(99, position, 0))
         assert drawn == noise.draw(logits, noise.Place(99, position))
 
 
@@ -76,8 +77,8 @@ def test_candidate_draw_equals_the_reference():
     for position in range(40):
         where = philox.place(-3, position, 1)
         expected = noise.draw(logits, noise.Place(-3, position, 1), ids)
-        assert philox.best_among(logits, ids, where) == expected
-        assert philox.best_of_row(row, int(row.argmax()), where) == expected
+        assert winner.best_among(logits, ids, where) == expected
+        assert winner.best_of_row(row, tops_of(row), where) == expected
 
 
 def test_large_logits_are_not_skipped():
@@ -85,7 +86,7 @@ def test_large_logits_are_not_skipped():
     generator = torch.Generator().manual_seed(8)
     logits = (1e6 + torch.randn(512, generator=generator)).numpy()
     for position in range(100):
-        drawn = philox.best_of_row(logits, int(logits.argmax()), philox.place(4, position, 0))
+        drawn = winner.best_of_row(logits, tops_of(logits), philox.place(4, position, 0))
         assert drawn == noise.draw(logits, noise.Place(4, position))
 
 
@@ -99,8 +100,8 @@ def test_a_far_token_with_great_noise_still_wins():
     row = np.full(size, -np.inf, dtype=np.float32)
     row[lucky], row[other] = 0.0, luck[lucky] - luck[other] - 0.01
     ids = np.array([other, lucky])
-    assert philox.best_of_row(row, other, philox.place(*where)) == lucky
-    assert philox.best_among(row[ids], ids, philox.place(*where)) == lucky
+    assert winner.best_of_row(row, tops_of(row), philox.place(*where)) == lucky
+    assert winner.best_among(row[ids], ids, philox.place(*where)) == lucky
 
 
 def test_equal_scores_go_to_the_lower_id():
@@ -114,18 +115,36 @@ def test_equal_scores_go_to_the_lower_id():
     row[[low, high]] = 1.0
     at, logits = philox.place(*where), np.ones(2, dtype=np.float32)
     for first, second in ((low, high), (high, low)):
-        assert philox.best_of_row(row, first, at) == low
-        assert philox.best_among(logits, np.array([first, second]), at) == low
+        assert winner.best_of_row(row, tops_of(row), at) == low
+        assert winner.best_among(logits, np.array([first, second]), at) == low
 
 
 def test_without_a_cache_folder_noise_is_compiled_anew(monkeypatch):
     """A machine on which nothing can be written still draws."""
-    real = philox.numba.njit
+    real = jit.numba.njit
 
     def refuse_cache(function, *, cache=False, **options):
         if cache:
             raise RuntimeError("cannot cache function: no locator available")
         return real(function, **options)
 
-    monkeypatch.setattr(philox.numba, "njit", refuse_cache)
-    assert philox.entry(lambda x: x + 1)(2) == 3
+    monkeypatch.setattr(jit.numba, "njit", refuse_cache)
+    assert jit.entry(lambda x: x + 1)(2) == 3
+
+
+@pytest.mark.parametrize("best", [-3.0, 0.0, 7.25, 1e3, 1e12, -1e15])
+def test_no_word_below_the_bound_reaches_the_score(best):
+    """The bound is exact: words around it are held against the noise that they give."""
+    for distance in np.concatenate([np.linspace(-5, 23, 600), np.geomspace(1e-9, 1e-3, 40)]):
+        logit = float(np.float32(best - distance))
+        wanted = winner.goal(best) - logit
+        least = min(int(np.ceil(winner.least_word(wanted))), 2**32)
+        if least:
+            word = np.arange(max(least - 3, 0), least, dtype=np.float64)
+            assert (logit - np.log(-np.log((word + 0.5) / 2**32)) < best).all()
+
+
+def test_the_bound_rules_out_nearly_all_words():
+    """It would be of no use otherwise: at 8 nats a word in 2,000 may pass, at 3 a word in 15."""
+    for distance, words in ((3.0, 15), (8.0, 2000), (16.0, 10**6)):
+        assert 2**32 - winner.least_word(distance) < 2**32 / words

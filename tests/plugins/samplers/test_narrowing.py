@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from enginebay.candidates import Candidates
-from enginebay.plugins.samplers.narrowing import leaders, nucleus
+from enginebay.plugins.samplers.narrowing import leaders, near, nucleus
+from enginebay.plugins.samplers.tops import tops_of
 
 
 def rows():
@@ -21,6 +22,12 @@ def rows():
             yield equals
 
 
+def kept(candidates: Candidates) -> list[int]:
+    """Places of those that aren't banned, as the narrowing lists them."""
+    ids = candidates.token_ids().numpy()
+    return ids[candidates.logits.numpy() > -np.inf].tolist()
+
+
 def in_order(row: np.ndarray) -> np.ndarray:
     """Places, descending; of equals the first."""
     return np.argsort(-row, kind="stable")
@@ -33,20 +40,41 @@ def test_a_nucleus_is_the_shortest_head_of_the_order_that_carries_the_share(shar
         order = in_order(row)
         weights = np.exp(row[order].astype(np.float64) - row.max())
         masses = weights.cumsum() / weights.sum()
-        places = nucleus(row, share)
+        places = kept(nucleus(Candidates(torch.from_numpy(row)), share))
         count = len(places)
         assert (np.diff(places) > 0).all()
-        assert set(places.tolist()) == set(order[:count].tolist())
+        assert set(places) == set(order[:count].tolist())
         assert masses[count - 1] >= share - 1e-5
         assert count == 1 or masses[count - 2] < share + 1e-5
 
 
-@pytest.mark.parametrize("count", [1, 3, 40, 500])
+@pytest.mark.parametrize("count", [1, 3, 40, 500, 900, 5000])
 def test_leaders_are_the_head_of_the_order_without_banned_ones(count):
-    """Fewer where fewer are allowed."""
+    """Fewer where fewer are allowed; of equals the first."""
     for row in rows():
         wanted = [place for place in in_order(row)[:count] if row[place] > -np.inf]
-        assert leaders(row, count).tolist() == wanted
+        assert kept(leaders(Candidates(torch.from_numpy(row)), count)) == sorted(wanted)
+
+
+@pytest.mark.parametrize("distance", [0.0, -0.5, -3.0, -30.0])
+def test_near_ones_are_those_within_a_distance(distance):
+    """In float32, as a comparison of whole rows would have it."""
+    for row in rows():
+        wanted = np.flatnonzero(row - row.max() >= np.float32(distance))
+        assert kept(near(Candidates(torch.from_numpy(row)), distance)) == wanted.tolist()
+
+
+def test_a_list_and_a_full_row_keep_the_same():
+    """How many make a list is a matter of time alone; ids are those of the vocabulary."""
+    for row in rows():
+        ids = torch.arange(3, 3 + 2 * len(row), 2)
+        for narrow, bound in ((leaders, 30), (nucleus, 0.7), (near, -1.0)):
+            listed, full = (
+                narrow(Candidates(torch.from_numpy(row), ids), bound, many) for many in (10**5, 0)
+            )
+            assert kept(listed) == kept(full)
+            assert len(full) == len(row)
+            assert full.tops.tolist() == tops_of(full.logits.numpy()).tolist()
 
 
 @pytest.mark.parametrize("count", [1, 40, 256])
