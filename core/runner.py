@@ -91,7 +91,7 @@ class Runner:
             {"copy": store.copy, "save": store.save, "load": store.load}[kind](tuple(run))
 
     def _outputs(self, plan: StepPlan, logits: torch.Tensor) -> tuple[SequenceResult, ...]:
-        if len(logits) == len(plan.spans) and all(map(self._is_plain, plan.spans)):
+        if logits.shape[0] == len(plan.spans) and all(map(self._is_plain, plan.spans)):
             tokens = self.chain.draw_greedy(logits)
             return tuple(map(self._plain_output, plan.spans, tokens))
         outputs = []
@@ -111,7 +111,7 @@ class Runner:
                 first_drawn = 0
             else:
                 continue
-            place += len(share)
+            place += share.shape[0]
             outputs.append(self._output(span, share, first_drawn, drawn_at_once))
         return tuple(outputs)
 
@@ -136,9 +136,9 @@ class Runner:
             for number, span in enumerate(spans)
             if rows[span.sequence_id].greedy and not span.drafts and not span.prompt_logits
         ]
-        if not places or len(spans) != len(logits):
+        if not places or len(spans) != logits.shape[0]:
             return {}
-        chosen = logits if len(places) == len(logits) else logits[places]
+        chosen = logits if len(places) == logits.shape[0] else logits[places]
         tokens = self.chain.draw_greedy(chosen)
         return {spans[p].sequence_id: token for p, token in zip(places, tokens, strict=True)}
 
