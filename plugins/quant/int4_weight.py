@@ -18,7 +18,7 @@ from enginebay.hookspecs.format import StoredWeight
 from enginebay.hookspecs.model import Role
 from enginebay.hookspecs.quant import PackedLinear, QuantContext, Quantizer, QuantReport
 
-from . import int8_weight
+from . import int8_weight, w8a8
 from .int4_groups import quantized
 from .weight_only import CodeTally, checked_group, fitting_group, ignored
 
@@ -37,8 +37,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the 4-bit weights are multiplied with: rows in the compute dtype, or in int8 with
     a scale for each token and group, the groups of the weight."""
     head: Literal["int4", "int8", "float"] = "int8"
-    """The last layer: as the others, in int8 with a scale for each group, or in the compute
-    dtype. 4-bit codes that a checkpoint has for it are kept unless this is ``float``."""
+    """The last layer: as the others, in int8 (with a scale for each group, or for each row
+    where activations are int8 as well), or in the compute dtype. 4-bit codes that a checkpoint
+    has for it are kept unless this is ``float``."""
     ignore: tuple[str, ...] = ()
     """Layers left in float: names as ``enginebay explain`` has them, with ``*`` and ``?``
     (``model.layers.0.*``, ``*.mlp.down``)."""
@@ -76,6 +77,8 @@ class Int4Weight:
         if reason or group is None:
             return self.tally.float_layer(name, weight, bias, reason)
         if role == "head" and self.options.head == "int8":
+            if self.scheme == "w4a8":
+                return self.tally.int8_layer(name, *w8a8.quantized(weight), bias)
             codes, scales = int8_weight.quantized(weight, group)
             tensors = {"weight": codes, "scales": scales}
             return self.tally.code_layer(name, "int8", tensors, bias, 8)
@@ -87,7 +90,7 @@ class Int4Weight:
         self, name: str, role: Role, stored: StoredWeight, bias: torch.Tensor | None
     ) -> PackedLinear | None:
         """The checkpoint's own codes, in its own groups; ``None`` for wider ones, but for
-        those of the head where it is to be int8."""
+        those of the head where it is to be int8 under float activations."""
         form = stored.form
         if self._left(name, role):
             return None
@@ -95,8 +98,8 @@ class Int4Weight:
             codes, offsets = unsigned(stored)
             tensors = {"weight": codes, "scales": stored.scales, "offsets": offsets}
             return self.tally.code_layer(name, self.scheme, tensors, bias, 4)
-        wide = role == "head" and self.options.head == "int8" and form.bits <= 8
-        if not wide or form.offsets:
+        head = role == "head" and self.options.head == "int8" and self.scheme == "int4"
+        if not head or form.bits > 8 or form.offsets:
             return None
         tensors = {"weight": stored.codes.contiguous(), "scales": stored.scales}
         return self.tally.code_layer(name, "int8", tensors, bias, 8)

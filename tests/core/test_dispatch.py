@@ -89,7 +89,8 @@ def test_a_proof_is_asked_once_a_signature_and_only_where_it_may_matter():
 def test_a_fused_op_that_nobody_offers_is_joined_from_its_parts():
     """One after the other, the last two arguments to the second; both parts are named."""
     norm = Offer("rms_norm", "plain", lambda x, weight, eps: x * weight + eps, row_invariant=True)
-    rows = Offer("quantize", "round", lambda x, scale, group: (x / scale).round() + group, row_invariant=True)
+    rounded = lambda x, scale, group: (x / scale).round() + group  # noqa: E731
+    rows = Offer("quantize", "round", rounded, row_invariant=True)
     no = offer("fast", op="rms_norm_quantize", supports=lambda signature: "needs AVX-512")
     kernels = KernelTable([("a", Plugin(norm, no)), ("b", Plugin(rows))])
     choice = kernels.choose(FUSED)

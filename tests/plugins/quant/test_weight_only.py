@@ -102,6 +102,23 @@ def test_the_head_of_int4_may_have_eight_bits(head, expected):
     assert (packed.scheme, packed.group_size, packed.bias.shape) == (expected, 32, (10,))
 
 
+def test_activations_of_int4_may_have_eight_bits():
+    """Rows in the groups of the weight; then the head is int8 by row under int8 rows, whatever
+    codes of eight bits a checkpoint has for it."""
+    quantizer = scheme("int4", activations="int8", group_size=64)
+    packed = quantizer.pack("a", "linear", weights(), None)
+    assert (packed.scheme, packed.inputs) == ("w4a8", "int8")
+    assert packed.group_size == packed.input_group == 64
+    plain = scheme("int4", group_size=64).pack("a", "linear", weights(), None)
+    assert all(torch.equal(each, plain.tensors[key]) for key, each in packed.tensors.items())
+    assert quantizer.pack_stored("b", "linear", stored_weight(4, 32), None).input_group == 32
+    assert quantizer.pack_stored("lm_head", "head", stored_weight(8, 32), None) is None
+    head = quantizer.pack("lm_head", "head", weights(), None)
+    assert (head.scheme, head.inputs, head.group_size, head.input_group) == ("w8a8", "int8", 0, 0)
+    report = quantizer.report()
+    assert (report.scheme, report.activations) == ("w4a8", "int8 dynamic, by group")
+
+
 def stored_weight(bits, group, *, offsets=False, signed=True, rows=6, columns=64):
     """A weight as a checkpoint stores it."""
     noise = torch.Generator().manual_seed(bits)

@@ -77,7 +77,7 @@ def test_float_weights_become_codes(folder, module, options):
     assert 0 < change < 0.02 if module is int8_weight else 0.02 < change < 1
 
 
-@pytest.mark.parametrize(("stack", "codes"), [("cpu-int8", "int8"), ("cpu-int4", "int4")])
+@pytest.mark.parametrize(("stack", "codes"), [("cpu-int8", "int8"), ("cpu-int4", "w4a8")])
 def test_the_stacks_answer(folder, stack, codes):
     """Each is row-invariant as a whole, says what it did, and its plan was right."""
     overrides = {"engine.num_blocks": 16, "engine.model": str(folder)}
