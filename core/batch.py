@@ -11,6 +11,9 @@ class Batch:
 
     Rows of one sequence are adjacent and in order of position; sequences stand in the
     plan's order. There is no prefill and no decode here: a sequence has one row or many.
+
+    Read only, and good for its step alone: on the CPU the next one may lie in its memory,
+    and be the same object.
     """
 
     token_ids: torch.Tensor

@@ -211,6 +211,16 @@ def test_a_batch_that_would_read_foreign_memory_is_refused(spoil):
         attention.prepare(broken)
 
 
+def test_a_batch_that_comes_again_is_checked_again():
+    """A step that decodes lies where the last one did: its numbers are read anew."""
+    attention, batch = one_step(make_spec(), rows=17)
+    batch.tables[0, 0] = 3
+    with pytest.raises(IntegrityError, match=r"sequence 0 of the batch"):
+        attention.prepare(batch)  # the slots are still those of block 2
+    batch.slots[:16] += 16
+    attention.prepare(batch)
+
+
 @pytest.mark.parametrize("block_id", [-1, 4, 2**30])
 def test_a_block_of_earlier_positions_must_be_in_the_pool(block_id):
     """A step that only reads a block is refused like one that writes it."""

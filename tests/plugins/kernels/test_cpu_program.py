@@ -76,6 +76,27 @@ def test_wide_steps_run_the_body():
     assert (layers.calls, run.programs) == (2, {})
 
 
+@pytest.mark.parametrize("apart", ["hidden", "angles"])
+def test_rows_that_lie_apart_are_not_replayed(apart):
+    """A program copies memory as it lies; the body takes anything."""
+    layers = Layers()
+    run = Recorded(layers.body, layers.pool)
+    run(hidden(3, 0), angles(3), None)
+    wide = torch.zeros(3, 2 * SIZE)
+    found = wide[:, ::2] if apart == "hidden" else hidden(3, 1)
+    found.copy_(hidden(3, 1))
+    given = torch.zeros(3, 8)[:, ::2] if apart == "angles" else angles(3)
+    right = hidden(3, 1)
+    layers.body(right, angles(3), None)
+    if apart == "angles":
+        run(found, given, None)
+        assert torch.equal(found, right)
+    else:  # which this plugin's ops refuse, as they would without a program
+        with pytest.raises(ValueError, match="adjacent columns"):
+            run(found, given, None)
+    assert layers.calls == 3
+
+
 def test_another_attention_is_recorded_anew():
     """Its blocks are others."""
     layers = Layers()
