@@ -10,6 +10,8 @@ from enginebay import hookimpl
 from enginebay.flow import SamplingParams
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
 
+from .entries import array_of, distinct, places
+
 CONTRACT = (1, 0)
 
 
@@ -48,10 +50,11 @@ class AllowedTokens:
 
     def edit(self, row: torch.Tensor, view: RowView) -> None:
         """Ban all others."""
-        allowed = torch.tensor(view.params["allowed_token_ids"], device=row.device)
-        kept = row[allowed]
-        row.fill_(-torch.inf)
-        row[allowed] = kept
+        logits = array_of(row)
+        allowed = places(row, distinct(view.params["allowed_token_ids"])[1])
+        kept = logits[allowed]
+        logits[:] = -torch.inf
+        logits[allowed] = kept
 
 
 @hookimpl

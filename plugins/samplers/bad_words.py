@@ -10,6 +10,8 @@ from enginebay import hookimpl
 from enginebay.flow import SamplingParams, TokenIds
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
 
+from .entries import array_of, places
+
 if TYPE_CHECKING:
     from enginebay.hookspecs.format import TextAssets
 
@@ -64,18 +66,26 @@ class BadWords:
 
     def edit(self, row: torch.Tensor, view: RowView) -> None:
         """Ban the last token of every sequence whose beginning the output ends with."""
-        banned = []
-        for *beginning, last in view.params["bad_words"]:
-            tail = list(view.output_ids[len(view.output_ids) - len(beginning) :])
-            if tail == beginning:
-                banned.append(last)
-        row[banned] = -torch.inf
+        output = tuple(view.output_ids[-MAX_CHARACTERS * 4 :])
+        newest = output[-1:]
+        banned = [
+            word[-1]
+            for word in view.params["bad_words"]
+            # Nearly all are told apart by the newest token.
+            if word[-2:-1] in ((), newest) and _ends_with(output, word[:-1])
+        ]
+        if banned:
+            array_of(row)[places(row, banned)] = -torch.inf
 
     def _encode(self, text: str) -> TokenIds:
         if self.text is None:
             msg = "this stack has no tokenizer, so that words can't be banned"
             raise ValueError(msg)
         return tuple(self.text.tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _ends_with(output: TokenIds, beginning: TokenIds) -> bool:
+    return not beginning or output[-len(beginning) :] == beginning
 
 
 @hookimpl

@@ -5,13 +5,16 @@ point. The order in which a maximum is sought shows in no bit of it, as long as 
 among the numbers: the chain refuses such rows before any sampler sees them.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 _ir = cgutils.ir  # llvmlite comes with numba
+
+_emitted = cast("Callable[[Callable[..., Any]], Any]", intrinsic)
 
 CHUNK: Final = 64
 """Logits that are looked at together."""
@@ -20,7 +23,7 @@ _WORD: Final = _ir.IntType(32)
 _LONG: Final = _ir.IntType(64)
 
 
-def _loaded(context: Any, builder: Any, kind: Any, array: Any, first: Any, element: Any) -> Any:
+def _loaded(element: Any, context: Any, builder: Any, kind: Any, array: Any, first: Any) -> Any:
     """CHUNK elements of an array from ``first`` on, all present, as a vector."""
     data = context.make_array(kind)(context, builder, array).data
     address = builder.gep(data, [first])
@@ -34,35 +37,35 @@ def _called(builder: Any, name: str, result: Any, values: Any, flags: tuple[str,
     return builder.call(function, values, fastmath=flags)
 
 
-@intrinsic
+@_emitted
 def largest(typing: Any, array: Any, first: Any) -> Any:
     """Of a float32 array: the largest of ``array[first : first + CHUNK]``."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        chunk = _loaded(context, builder, signature.args[0], *values, _FLOAT)
+        chunk = _loaded(_FLOAT, context, builder, signature.args[0], *values)
         name = "llvm.vector.reduce.fmax.v64f32"
         return _called(builder, name, _FLOAT, [chunk], ("nnan", "nsz"))
 
     return types.float32(array, types.intp), emit
 
 
-@intrinsic
+@_emitted
 def largest_word(typing: Any, array: Any, first: Any) -> Any:
     """The same of a uint32 array."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        chunk = _loaded(context, builder, signature.args[0], *values, _WORD)
+        chunk = _loaded(_WORD, context, builder, signature.args[0], *values)
         return _called(builder, "llvm.vector.reduce.umax.v64i32", _WORD, [chunk])
 
     return types.uint32(array, types.intp), emit
 
 
-@intrinsic
+@_emitted
 def reaching(typing: Any, array: Any, first: Any, floor: Any) -> Any:
     """Of a float32 array: which of ``array[first : first + CHUNK]`` reach ``floor``, a bit each."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        chunk = _loaded(context, builder, signature.args[0], *values[:2], _FLOAT)
+        chunk = _loaded(_FLOAT, context, builder, signature.args[0], *values[:2])
         one = builder.insert_element(
             _ir.Constant(chunk.type, _ir.Undefined), values[2], _ir.Constant(_WORD, 0)
         )
@@ -73,7 +76,7 @@ def reaching(typing: Any, array: Any, first: Any, floor: Any) -> Any:
     return types.uint64(array, types.intp, types.float32), emit
 
 
-@intrinsic
+@_emitted
 def lowest_bit(typing: Any, mask: Any) -> Any:
     """Number of the lowest bit set in a uint64 other than 0."""
 
@@ -84,7 +87,7 @@ def lowest_bit(typing: Any, mask: Any) -> Any:
     return types.int64(types.uint64), emit
 
 
-@intrinsic
+@_emitted
 def power_of_two(typing: Any, exponent: Any) -> Any:
     """2 to an int32 from -126 to 127, as float32."""
 
@@ -95,7 +98,7 @@ def power_of_two(typing: Any, exponent: Any) -> Any:
     return types.float32(types.int32), emit
 
 
-@intrinsic
+@_emitted
 def bits_of(typing: Any, number: Any) -> Any:
     """A float64 as the int64 that stands in the same bits."""
 

@@ -1,14 +1,19 @@
 """Edit: adds a caller's bias to the logits of chosen tokens (the OpenAI field)."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from enginebay import hookimpl
 from enginebay.flow import SamplingParams
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
+
+from .entries import Places, array_of, numbers, places
 
 CONTRACT = (1, 0)
 LIMIT: Final = 100.0
@@ -24,6 +29,26 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """None of its own."""
 
 
+class Biases(dict[int, float]):
+    """Token id -> bias, and what is to be done about them, sorted out once."""
+
+    @cached_property
+    def added(self) -> tuple[Places, npt.NDArray[np.float32]]:
+        """Token ids, and what is added to their logits."""
+        some = {token_id: bias for token_id, bias in self.items() if abs(bias) < LIMIT}
+        return np.array(list(some), np.int64), np.array(list(some.values()), np.float32)
+
+    @cached_property
+    def banned(self) -> Places:
+        """Token ids at -LIMIT."""
+        return np.array([each for each, bias in self.items() if bias == -LIMIT], np.int64)
+
+    @cached_property
+    def forced(self) -> Places:
+        """Token ids at +LIMIT."""
+        return np.array([each for each, bias in self.items() if bias == LIMIT], np.int64)
+
+
 class LogitBias:
     """Owns ``logit_bias``: token id, as a number or its digits, -> bias."""
 
@@ -36,9 +61,9 @@ class LogitBias:
         ),
     )
 
-    def parse(self, name: str, value: Any, vocab_size: int) -> dict[int, float]:
+    def parse(self, name: str, value: Any, vocab_size: int) -> Biases:
         """Token id -> bias."""
-        return {_token_id(key, vocab_size): _bias(key, bias) for key, bias in value.items()}
+        return Biases((_token_id(key, vocab_size), _bias(key, bias)) for key, bias in value.items())
 
     def active(self, params: Mapping[str, Any], sampling: SamplingParams) -> bool:
         """Any bias at all."""
@@ -46,16 +71,17 @@ class LogitBias:
 
     def edit(self, row: torch.Tensor, view: RowView) -> None:
         """Add, ban, force."""
-        biases: dict[int, float] = view.params["logit_bias"]
-        banned = [token_id for token_id, bias in biases.items() if bias == -LIMIT]
-        forced = [token_id for token_id, bias in biases.items() if bias == LIMIT]
-        added = [token_id for token_id, bias in biases.items() if abs(bias) < LIMIT]
-        row[added] += row.new_tensor([biases[token_id] for token_id in added])
-        row[banned] = -torch.inf
-        kept = row[forced]
-        if forced and kept.max() > -torch.inf:
-            row -= row.max() - kept.max() + FORCED_GAP
-            row[forced] = kept
+        biases: Biases = view.params["logit_bias"]
+        logits = array_of(row)
+        added, by = biases.added
+        logits[places(row, added)] += numbers(row, by)
+        logits[places(row, biases.banned)] = -torch.inf
+        if len(biases.forced):
+            forced = places(row, biases.forced)
+            kept = logits[forced]
+            if kept.max() > -torch.inf:
+                logits -= logits.max() - kept.max() + FORCED_GAP
+                logits[forced] = kept
 
 
 def _token_id(key: Any, vocab_size: int) -> int:

@@ -10,6 +10,8 @@ from enginebay import hookimpl
 from enginebay.flow import SamplingParams
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
 
+from .entries import array_of, places
+
 CONTRACT = (1, 0)
 
 
@@ -35,7 +37,8 @@ class MinTokens:
         """Ban every token that would end the sequence too early."""
         if len(view.output_ids) < view.sampling.min_tokens:
             # A checkpoint may name an end token beyond the rows of its head.
-            row[[token_id for token_id in view.end_ids if token_id < len(row)]] = -torch.inf
+            ends = [token_id for token_id in view.end_ids if token_id < len(row)]
+            array_of(row)[places(row, ends)] = -torch.inf
 
 
 @hookimpl

@@ -12,6 +12,8 @@ from enginebay import hookimpl
 from enginebay.flow import SamplingParams
 from enginebay.hookspecs.sampler import Field, RowView, SamplerContext, Transform
 
+from .entries import array_of, distinct, numbers, places
+
 CONTRACT = (1, 0)
 
 
@@ -64,19 +66,22 @@ class Penalties:
 
     def edit(self, row: torch.Tensor, view: RowView) -> None:
         """Repetition first, then presence and frequency."""
+        logits = array_of(row)
         repetition = view.params["repetition_penalty"]
         if repetition != 1.0:
-            seen = {*view.prompt_ids, *view.output_ids}
-            places = torch.from_numpy(np.fromiter(seen, np.int64, len(seen))).to(row.device)
-            logits = row[places]
-            row[places] = torch.where(logits > 0, logits / repetition, logits * repetition)
+            prompt, before = distinct(tuple(view.prompt_ids))
+            after = set(view.output_ids).difference(prompt)
+            for seen in (places(row, before), places(row, after)):
+                found = logits[seen]
+                logits[seen] = found * repetition
+                positive = found > 0
+                logits[seen[positive]] = found[positive] / repetition
         presence = view.params["presence_penalty"]
         frequency = view.params["frequency_penalty"]
         if (presence or frequency) and view.output_ids:
             counts = Counter(view.output_ids)
-            places = torch.from_numpy(np.fromiter(counts, np.int64, len(counts))).to(row.device)
             times = np.fromiter(counts.values(), np.float32, len(counts))
-            row[places] -= torch.from_numpy(times).to(row.device) * frequency + presence
+            logits[places(row, counts)] -= numbers(row, times) * frequency + presence
 
 
 @hookimpl

@@ -49,7 +49,7 @@ class TopP:
         return bool(params["top_p"] < 1.0)
 
     def shape(self, candidates: Candidates, view: RowView) -> Candidates:
-        """Float32 weights, summed in float64; of equal logits the lower ids come first."""
+        """Float32 weights, summed without rounding; of equal logits the lower ids come first."""
         if suits(candidates):
             return nucleus(candidates, view.params["top_p"])
         weights = torch.exp(candidates.logits - candidates.logits.max())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from enginebay.conformance import noise
-from enginebay.plugins.samplers import winner
+from enginebay.plugins.samplers import narrowing, tops, winner
 
 GENERATOR = torch.Generator().manual_seed(11)
 ROW = torch.randn(9001, generator=GENERATOR)
@@ -55,14 +55,21 @@ def test_neighbours_do_not_matter(shipped, view):
         assert chain.draw(batch[1], where).token_id == chain.draw(ROW, where).token_id
 
 
-def test_both_ways_to_draw_are_compiled_when_built(shipped, view):
+def test_whatever_draws_is_compiled_when_built(shipped, view):
     """The first request does not wait for a compiler."""
     chain = shipped(9001)
-    compiled = winner.best_of_row.signatures[:], winner.best_among.signatures[:]
-    assert all(compiled)
-    for asked in ({}, {"top_k": 9}, {"top_p": 0.5}, {"min_p": 0.1}, {"temperature": 0.5}):
-        chain.draw(ROW, view(chain, **asked))
-    assert compiled == (winner.best_of_row.signatures, winner.best_among.signatures)
+    functions = [
+        entry
+        for module in (winner, narrowing, tops)
+        for entry in vars(module).values()
+        if hasattr(entry, "signatures") and not entry.targetoptions.get("inline")
+    ]
+    before = [entry.signatures[:] for entry in functions]
+    asked = {"top_k": 900, "top_p": 0.9, "min_p": 0.01, "temperature": 0.5}
+    for some in ({}, asked, *({name: value} for name, value in asked.items())):
+        chain.draw(ROW, view(chain, **some))
+    assert len(functions) >= 8
+    assert before == [entry.signatures for entry in functions]
 
 
 def test_gumbel_owns_no_field(shipped):

@@ -54,7 +54,7 @@ def test_a_ban_after_the_force_leaves_the_others_in_play(shipped):
     row = torch.tensor([0.0, 1.0, 2.0])
 
     class View:
-        params = {"logit_bias": {0: 100.0}}
+        params = {"logit_bias": members["logit-bias"].parse("logit_bias", {0: 100.0}, 3)}
 
     members["logit-bias"].edit(row, View())
     assert row.isfinite().all()
