@@ -55,20 +55,18 @@ class Rotary:
         :param look_up: takes rows from the table, as the op ``embedding`` does
         """
         self.scale = float(spec.parameters.get("attention_factor", 1.0))
-        self._look_up = look_up
         self.table: torch.Tensor | None = None
         """float32 [max_positions, rotary_dim]"""
-        tabled = 0 < 4 * spec.dim * max_positions <= TABLE_BYTES
+        self._look_up = look_up
+        if 0 < 4 * spec.dim * max_positions <= TABLE_BYTES:
+            passing = KINDS[spec.kind](spec, lambda tensor: tensor.to(device))
+            positions = torch.arange(max_positions, device=device)
+            self.table = keep("rotary.table", self._computed(positions, passing))
+            return
         names = itertools.count()
-
-        def place(tensor: torch.Tensor) -> torch.Tensor:
-            placed = tensor.to(device)
-            return placed if tabled else keep(f"rotary.{next(names)}", placed)
-
-        self.frequencies = KINDS[spec.kind](spec, place)
-        if tabled:
-            computed = self._computed(torch.arange(max_positions, device=device))
-            self.table = keep("rotary.table", computed)
+        self._frequencies = KINDS[spec.kind](
+            spec, lambda tensor: keep(f"rotary.{next(names)}", tensor.to(device))
+        )
 
     def cos_sin(self, positions: torch.Tensor) -> torch.Tensor:
         """The table that ``Attention.write`` takes.
@@ -76,12 +74,12 @@ class Rotary:
         :param positions: int64 [T]
         :return: float32 [T, rotary_dim]: cosines, then sines
         """
-        if self.table is None:
-            return self._computed(positions)
-        return self._look_up(positions, self.table)
+        if self.table is not None:
+            return self._look_up(positions, self.table)
+        return self._computed(positions, self._frequencies)
 
-    def _computed(self, positions: torch.Tensor) -> torch.Tensor:
-        angles = positions.float()[:, None] * self.frequencies(positions)
+    def _computed(self, positions: torch.Tensor, frequencies: Frequencies) -> torch.Tensor:
+        angles = positions.float()[:, None] * frequencies(positions)
         return torch.cat((angles.cos(), angles.sin()), dim=-1) * self.scale
 
 
