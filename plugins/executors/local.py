@@ -123,9 +123,12 @@ class Local:
 
         :raises CapacityError: temporary memory ran out; names the phase
         """
-        phase = "prefill" if plan.num_tokens > len(plan.spans) else "decode"
-        with on_line(f"{phase} of step {plan.step}", "runtime", _STEP_FIX):
+        try:
             self._results[plan.step] = self.runner.run(plan)
+        except (MemoryError, RuntimeError):  # few steps need the words
+            phase = "prefill" if plan.num_tokens > len(plan.spans) else "decode"
+            with on_line(f"{phase} of step {plan.step}", "runtime", _STEP_FIX):
+                raise
         return Done(plan.step)
 
     def collect(self, handle: Handle) -> StepResult:
