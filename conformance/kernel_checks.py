@@ -51,6 +51,12 @@ def int4_weights_are_right(kernels: Kernels) -> None:
     check_scheme(kernels, "int4", "kernel/linear_int4")
 
 
+@KERNEL_CHECKS.add("kernel/linear_w8a8_groups")
+def int8_products_in_groups_are_right(kernels: Kernels) -> None:
+    """int8 rows times int8 weights with scales of the same groups: what both mean."""
+    check_scheme(kernels, "w8a8-groups", "kernel/linear_w8a8_groups")
+
+
 @KERNEL_CHECKS.add("kernel/linear_w4a8")
 def int4_weights_under_int8_rows_are_right(kernels: Kernels) -> None:
     """4-bit weights times int8 rows of the same groups: what both mean, at every extreme."""

@@ -8,8 +8,8 @@ import torch
 from enginebay.hookspecs.kernel import QuantizedRows
 from enginebay.hookspecs.quant import PackedLinear
 
-GROUPED: Final = ("int8", "int4", "w4a8")
-SPREAD: Final = {"w8a8": 73.3, "int8": 73.9, "int4": 4.61, "w4a8": 4.61}
+GROUPED: Final = ("int8", "int4", "w8a8-groups", "w4a8")
+SPREAD: Final = {"w8a8": 73.3, "int8": 73.9, "int4": 4.61, "w8a8-groups": 73.9, "w4a8": 4.61}
 NIBBLES: Final = ("int4", "w4a8")
 """Standard deviation of the codes: scales divide by it, so that weights have unit variance."""
 
@@ -46,7 +46,7 @@ def sample(
     if scheme == "float":
         weight = torch.randn(outputs, columns, generator=chance)
         return Sample(dataclasses.replace(packed, tensors={"weight": weight}), weight.double())
-    low, high = (0, 16) if scheme in NIBBLES else (-127 - (scheme == "int8"), 128)
+    low, high = (0, 16) if scheme in NIBBLES else (-127 - (scheme != "w8a8"), 128)
     codes = torch.randint(low, high, (outputs, columns), generator=chance)
     groups = columns // group if group else 1
     steps = (0.5 + torch.rand(outputs, groups, generator=chance)) / SPREAD[scheme]
@@ -64,8 +64,8 @@ def sample(
         packed,
         tensors=tensors,
         group_size=group,
-        inputs="int8" if scheme.endswith("a8") else "float",
-        input_group=group if scheme == "w4a8" else 0,
+        inputs="int8" if "a8" in scheme else "float",
+        input_group=group if scheme in GROUPED and "a8" in scheme else 0,
     )
     return Sample(packed, (spread + starts.double().unsqueeze(-1)).view(outputs, columns))
 

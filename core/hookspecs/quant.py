@@ -25,17 +25,18 @@ Inputs = Literal["float", "int8"]
 class PackedLinear:
     """One linear layer's weights as its kernel wants them.
 
-    ===========  ====================================================================
-    scheme       tensors, as a quantizer returns them (a kernel's ``pack`` may re-lay)
-    ===========  ====================================================================
-    ``float``    ``weight`` [N, K] in the compute dtype
-    ``w8a8``     ``weight`` int8 [N, K], -128 included, ``scales`` float32 [N];
-                 ``inputs`` is ``int8``
-    ``int8``     ``weight`` int8 [N, K], ``scales`` float32 [N, K / group_size]
-    ``int4``     ``weight`` uint8 [N, K], each 0 .. 15, ``scales`` and ``offsets`` float32
-                 [N, K / group_size]: a weight is code * scale + offset
-    ``w4a8``     as ``int4``; ``inputs`` is ``int8``, ``input_group`` is ``group_size``
-    ===========  ====================================================================
+    ===============  ================================================================
+    scheme           tensors, as a quantizer returns them (a kernel's ``pack`` may re-lay)
+    ===============  ================================================================
+    ``float``        ``weight`` [N, K] in the compute dtype
+    ``w8a8``         ``weight`` int8 [N, K], -128 included, ``scales`` float32 [N];
+                     ``inputs`` is ``int8``
+    ``int8``         ``weight`` int8 [N, K], ``scales`` float32 [N, K / group_size]
+    ``int4``         ``weight`` uint8 [N, K], each 0 .. 15, ``scales`` and ``offsets``
+                     float32 [N, K / group_size]: a weight is code * scale + offset
+    ``w8a8-groups``  as ``int8``; ``inputs`` is ``int8``, ``input_group`` is ``group_size``
+    ``w4a8``         as ``int4``; ``inputs`` and ``input_group`` as ``w8a8-groups``
+    ===============  ================================================================
     """
 
     name: str

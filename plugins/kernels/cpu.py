@@ -33,8 +33,9 @@ from .cpu_codes import Codes
 from .cpu_linear import Products
 from .cpu_logits import Logits
 from .cpu_lookup import embedding
-from .cpu_panels import pack_float, pack_int
+from .cpu_panels import pack_float, pack_int, pack_int_groups
 from .cpu_pool import Pool
+from .cpu_products import GROUP
 from .cpu_program import Recorded
 from .cpu_quantize import Quantizations
 from .cpu_rows import RowOps
@@ -87,6 +88,19 @@ def scheme_only(scheme: str) -> Callable[[OpSignature], str | None]:
         return float32_only(signature)
 
     return supports
+
+
+def groups_that_fit(signature: OpSignature) -> str | None:
+    """Why not, for another dtype or scheme, offsets, or groups that the tile can't take."""
+    sizes = dict(signature.sizes)
+    size = sizes.get("group", sizes.get("in", GROUP))
+    if sizes.get("group") != sizes.get("input_group"):
+        return "wants the same groups of columns for weights and rows"
+    if size % GROUP:
+        return f"runs groups of a multiple of {GROUP} columns, not of {size}"
+    if "offsets" in signature.features:
+        return "runs int8 codes without offsets"
+    return scheme_only("w8a8-groups")(signature)
 
 
 def known_features_only(signature: OpSignature) -> str | None:
@@ -156,6 +170,14 @@ class CpuKernels:
         return (
             Offer(op, "int8-panels", ints, True, w8a8, proof, pack_int),
             Offer(op, "torch-int-mm", int_mm, True, w8a8, prove_int8(int_mm)),
+            Offer(
+                op,
+                "int8-groups",
+                self.products.int_groups,
+                True,
+                groups_that_fit,
+                pack=pack_int_groups,
+            ),
         )
 
 

@@ -12,8 +12,8 @@ from .cpu_products import COLUMNS, GROUP, ROW_BYTES, VNNI
 # argument block of a product: what is the layer's own, and what a call sets
 WEIGHTS, STEPS, INNER, OUTER, PANELS, SCALES, BIAS, START = range(8)
 ROWS, X, X_STEP, ROW_SCALES, OUT, OUT_STEP, ADDS, SHARE = range(8, 16)
-SCRATCH, SCRATCH_STEP = 16, 17
-NUM_WORDS = 18
+SCRATCH, SCRATCH_STEP, GROUPS = 16, 17, 18
+NUM_WORDS = 19
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,22 @@ def pack_int(packed: PackedLinear) -> PackedLinear:
     return _panels(packed, tensors, steps)
 
 
+def pack_int_groups(packed: PackedLinear) -> PackedLinear:
+    """As ``pack_int``, with ``scales`` and ``start`` as panels [N / COLUMNS, G, COLUMNS]."""
+    layer, groups = pack_int(packed), packed.tensors["scales"].shape[1]
+    tensors = {"weight": layer.tensors["weight"], "scales": _lanes(packed.tensors["scales"])}
+    if VNNI:
+        codes = packed.tensors["weight"].unflatten(1, (groups, -1)).to(torch.int32)
+        tensors["start"] = _lanes(codes.sum(dim=2, dtype=torch.int32) * -128)
+    return _panels(packed, tensors, packed.in_features // GROUP, groups)
+
+
+def _lanes(values: torch.Tensor) -> torch.Tensor:
+    """[N, G] -> [N / COLUMNS, G, COLUMNS], filled up with zeros."""
+    filled = torch.nn.functional.pad(values, (0, 0, 0, -values.shape[0] % COLUMNS))
+    return filled.view(-1, COLUMNS, values.shape[1]).transpose(1, 2).contiguous()
+
+
 def _padded(weight: torch.Tensor, columns: int) -> torch.Tensor:
     """Rows up to a whole panel, columns up to a whole group."""
     rows = -(-weight.shape[0] // COLUMNS) * COLUMNS
@@ -63,7 +79,9 @@ def _filled(values: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(values.float(), (0, missing)) if missing else values
 
 
-def _panels(packed: PackedLinear, tensors: dict[str, torch.Tensor], steps: int) -> Panels:
+def _panels(
+    packed: PackedLinear, tensors: dict[str, torch.Tensor], steps: int, groups: int = 1
+) -> Panels:
     bias = None if packed.bias is None else _filled(packed.bias)
     fields = {each.name: getattr(packed, each.name) for each in dataclasses.fields(packed)}
     row_bytes = steps * GROUP * ROW_BYTES
@@ -81,4 +99,5 @@ def _panels(packed: PackedLinear, tensors: dict[str, torch.Tensor], steps: int) 
         0 if bias is None else bias.data_ptr(),
         tensors["start"].data_ptr() if "start" in tensors else 0,
     )
+    layer.block.words[GROUPS] = groups
     return layer

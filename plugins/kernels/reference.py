@@ -2,8 +2,8 @@
 
 float64 runs too, for tests of single ops. ``linear`` and ``logits`` are offered twice for
 float products: ``mm`` is one product over all rows, ``tiles`` the row-invariant form,
-which the kernel table takes when the stack requires row invariance. Codes of the schemes
-``int8``, ``int4`` and ``w4a8`` are dequantized at each call.
+which the kernel table takes when the stack requires row invariance. Codes in groups
+are dequantized at each call, and so are int8 rows for them.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ class ReferenceKernels:
 def _products(
     op: str, mm: Callable[..., Any], tiles: Callable[..., Any], w8a8: Callable[..., Any]
 ) -> tuple[Offer, ...]:
-    codes = ("int8", "int4", "w4a8")
+    codes = ("int8", "int4", "w8a8-groups", "w4a8")
     return (
         _offer(op, "mm", mm, row_invariant=False),
         _offer(op, "tiles", tiles),

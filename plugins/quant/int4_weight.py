@@ -18,7 +18,7 @@ from enginebay.hookspecs.format import StoredWeight
 from enginebay.hookspecs.model import Role
 from enginebay.hookspecs.quant import PackedLinear, QuantContext, Quantizer, QuantReport
 
-from . import int8_weight, w8a8
+from . import int8_weight
 from .int4_groups import quantized
 from .weight_only import CodeTally, checked_group, fitting_group, ignored
 
@@ -37,9 +37,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the 4-bit weights are multiplied with: rows in the compute dtype, or in int8 with
     a scale for each token and group, the groups of the weight."""
     head: Literal["int4", "int8", "float"] = "int8"
-    """The last layer: as the others, in int8 (with a scale for each group, or for each row
-    where activations are int8 as well), or in the compute dtype. 4-bit codes that a checkpoint
-    has for it are kept unless this is ``float``."""
+    """The last layer: as the others, in int8 with a scale for each group, or in the compute
+    dtype. 4-bit codes that a checkpoint has for it are kept unless this is ``float``."""
     ignore: tuple[str, ...] = ()
     """Layers left in float: names as ``enginebay explain`` has them, with ``*`` and ``?``
     (``model.layers.0.*``, ``*.mlp.down``)."""
@@ -62,6 +61,11 @@ class Int4Weight:
         """Of the layers in 4 bits."""
         return "int4" if self.options.activations == "float" else "w4a8"
 
+    @property
+    def wide_scheme(self) -> str:
+        """Of a head in 8 bits."""
+        return "int8" if self.options.activations == "float" else "w8a8-groups"
+
     def pack(
         self, name: str, role: Role, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> PackedLinear:
@@ -77,11 +81,9 @@ class Int4Weight:
         if reason or group is None:
             return self.tally.float_layer(name, weight, bias, reason)
         if role == "head" and self.options.head == "int8":
-            if self.scheme == "w4a8":
-                return self.tally.int8_layer(name, *w8a8.quantized(weight), bias)
             codes, scales = int8_weight.quantized(weight, group)
             tensors = {"weight": codes, "scales": scales}
-            return self.tally.code_layer(name, "int8", tensors, bias, 8)
+            return self.tally.code_layer(name, self.wide_scheme, tensors, bias, 8)
         codes, scales, offsets = quantized(weight, group, self.options.rounds)
         tensors = {"weight": codes, "scales": scales, "offsets": offsets}
         return self.tally.code_layer(name, self.scheme, tensors, bias, 4)
@@ -90,7 +92,7 @@ class Int4Weight:
         self, name: str, role: Role, stored: StoredWeight, bias: torch.Tensor | None
     ) -> PackedLinear | None:
         """The checkpoint's own codes, in its own groups; ``None`` for wider ones, but for
-        those of the head where it is to be int8 under float activations."""
+        those of the head where it is to be int8."""
         form = stored.form
         if self._left(name, role):
             return None
@@ -98,11 +100,11 @@ class Int4Weight:
             codes, offsets = unsigned(stored)
             tensors = {"weight": codes, "scales": stored.scales, "offsets": offsets}
             return self.tally.code_layer(name, self.scheme, tensors, bias, 4)
-        head = role == "head" and self.options.head == "int8" and self.scheme == "int4"
-        if not head or form.bits > 8 or form.offsets:
+        wide = role == "head" and self.options.head == "int8" and form.bits <= 8
+        if not wide or form.offsets:
             return None
         tensors = {"weight": stored.codes.contiguous(), "scales": stored.scales}
-        return self.tally.code_layer(name, "int8", tensors, bias, 8)
+        return self.tally.code_layer(name, self.wide_scheme, tensors, bias, 8)
 
     def report(self) -> QuantReport:
         """What it has packed so far."""

@@ -1,7 +1,7 @@
-"""int8 weights under float activations: half the bits of bfloat16, nearly all its quality.
+"""int8 weights: half the bits of bfloat16, nearly all its quality.
 
 Symmetric, rounded to nearest: a weight is code * scale, with a scale a row, or one for
-each group of columns.
+each group of columns. Activations stay in float, or are int8 with scales of the same groups.
 """
 
 from typing import Literal
@@ -25,6 +25,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group_size: int = 0
     """Columns that share a scale: 32, 64 or 128, less where they don't divide a layer's;
     0: a scale a row."""
+    activations: Literal["float", "int8"] = "float"
+    """What the weights are multiplied with: rows in the compute dtype, or in int8 with a scale
+    for each token and group, the groups of the weight."""
     head: Literal["int8", "float"] = "int8"
     """The last layer: int8 as the others, or in the compute dtype."""
     ignore: tuple[str, ...] = ()
@@ -41,13 +44,20 @@ class Int8Weight:
 
     @property
     def activations(self) -> str:
-        """In the compute dtype."""
-        return "float"
+        """``float``, or ``int8 dynamic`` with a scale a token, and a group where there are."""
+        if self.options.activations == "float":
+            return "float"
+        return "int8 dynamic, by group" if self.options.group_size else "int8 dynamic"
+
+    @property
+    def scheme(self) -> str:
+        """Of the layers that are not left in float."""
+        return "int8" if self.options.activations == "float" else "w8a8-groups"
 
     def pack(
         self, name: str, role: Role, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> PackedLinear:
-        """A layer of the scheme ``int8``, or ``float`` where it is to be left alone.
+        """A layer of 8 bits, or ``float`` where it is to be left alone.
 
         :param weight: [N, K] in the compute dtype; nothing of it is kept but in ``float``
         """
@@ -58,7 +68,7 @@ class Int8Weight:
         group = fitting_group(columns, self.options.group_size) or columns
         codes, scales = quantized(weight, group)
         tensors = {"weight": codes, "scales": scales}
-        return self.tally.code_layer(name, "int8", tensors, bias, 8)
+        return self.tally.code_layer(name, self.scheme, tensors, bias, 8)
 
     def pack_stored(
         self, name: str, role: Role, stored: StoredWeight, bias: torch.Tensor | None
@@ -71,13 +81,14 @@ class Int8Weight:
         if self._left(name, role) or form.offsets or form.bits > 8:
             return None
         tensors = {"weight": stored.codes.contiguous(), "scales": stored.scales}
-        return self.tally.code_layer(name, "int8", tensors, bias, 8)
+        return self.tally.code_layer(name, self.scheme, tensors, bias, 8)
 
     def report(self) -> QuantReport:
         """What it has packed so far."""
         group = self.options.group_size
         return QuantReport(
-            scheme="int8",
+            scheme=self.scheme,
+            activations=self.activations,
             group_size=group or None,
             scales="group" if group else "channel",
             weight_bytes=self.tally.weight_bytes,

@@ -13,6 +13,8 @@ from .tally import Tally
 
 GROUPS: Final = (128, 64, 32)
 """Columns of a weight that may share a scale."""
+INTEGER: Final = ("w8a8-groups", "w4a8")
+"""Schemes whose rows are int8 too, in the groups of the weight."""
 CHUNK: Final = 1 << 20
 """Weights that are rounded at a time: what floats take beside the codes is bounded."""
 
@@ -28,7 +30,7 @@ class CodeTally(Tally):
         bias: torch.Tensor | None,
         bits: int,
     ) -> PackedLinear:
-        """A layer of the scheme ``int8``, ``int4`` or ``w4a8``, counted at ``bits`` a code.
+        """A layer of codes in groups, counted at ``bits`` a code.
 
         :param tensors: ``weight`` [N, K], ``scales`` float32 [N, G], perhaps ``offsets``
         """
@@ -36,7 +38,7 @@ class CodeTally(Tally):
         groups = tensors["scales"].shape[1]
         self._codes += outer * inner * bits // 8
         self.metadata_bytes += sum(each.nbytes for key, each in tensors.items() if key != "weight")
-        group = 0 if groups == 1 else inner // groups
+        group, whole = 0 if groups == 1 else inner // groups, scheme in INTEGER
         return PackedLinear(
             name=name,
             scheme=scheme,
@@ -44,9 +46,9 @@ class CodeTally(Tally):
             out_features=outer,
             tensors=tensors,
             bias=bias,
-            inputs="int8" if scheme == "w4a8" else "float",
+            inputs="int8" if whole else "float",
             group_size=group,
-            input_group=group if scheme == "w4a8" else 0,
+            input_group=group if whole else 0,
         )
 
 

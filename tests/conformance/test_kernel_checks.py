@@ -5,14 +5,14 @@ import pytest
 from enginebay.conformance import row_op_checks
 from enginebay.conformance.check import CheckList, failures
 from enginebay.conformance.kernel_checks import KERNEL_CHECKS
+from enginebay.conformance.mutants.groups import GROUP_MUTANTS, RIGHT_IN_GROUPS
 from enginebay.conformance.mutants.linears import LINEAR_MUTANTS, RIGHT_LINEARS, w8a8
-from enginebay.conformance.mutants.nibbles import NIBBLE_MUTANTS, w4a8
 from enginebay.conformance.mutants.one_op import OneOp
 from enginebay.conformance.mutants.row_ops import RIGHT_ROW_OPS, ROW_OP_MUTANTS
 from enginebay.conformance.op_bounds import BOUNDS
 from enginebay.hookspecs.kernel import Offer
 
-MUTANTS = ROW_OP_MUTANTS + LINEAR_MUTANTS + NIBBLE_MUTANTS
+MUTANTS = ROW_OP_MUTANTS + LINEAR_MUTANTS + GROUP_MUTANTS
 CHECKS = CheckList(check for check in KERNEL_CHECKS if "attention" not in check.id)
 
 
@@ -30,7 +30,7 @@ def test_right_row_ops_pass_every_check(op, call, scheme):
 
 @pytest.mark.parametrize("op", ["linear", "logits"])
 @pytest.mark.parametrize(
-    ("scheme", "call"), [*RIGHT_LINEARS, ("w4a8", w4a8)], ids=lambda given: str(given)[:40]
+    ("scheme", "call"), RIGHT_LINEARS + RIGHT_IN_GROUPS, ids=lambda given: str(given)[:40]
 )
 def test_right_products_pass_every_check(op, scheme, call):
     """In every scheme; products in float64 are row-invariant within float32 as good as ever,

@@ -14,7 +14,7 @@ from enginebay.conformance.linear_checks import hold_product, products
 from enginebay.conformance.op_bounds import bound
 from enginebay.conformance.product_extremes import check_exact
 from enginebay.conformance.row_op_checks import EPS, gated, hold_quantized, normed
-from enginebay.conformance.sample_layers import sample, sample_rows, with_codes
+from enginebay.conformance.sample_layers import GROUPED, sample, sample_rows, with_codes
 from enginebay.hookspecs.kernel import KernelContext, OpSignature
 from enginebay.plugins.kernels import cpu, reference
 
@@ -119,9 +119,9 @@ def test_products_with_whole_rows(name, seed, count, scheme, columns, outputs, b
 
 
 @MANY
-@given(seeds, rows, st.sampled_from(["int8", "int4"]), st.data())
+@given(seeds, rows, st.sampled_from(GROUPED), st.data())
 def test_products_with_groups(name, seed, count, scheme, data):
-    """int8 and int4 weights in groups of any size, with offsets or without."""
+    """Codes in groups of any size, with offsets or without, under rows in float and int8."""
     group = data.draw(st.sampled_from([32, 64, 128]))
     columns = group * data.draw(st.integers(1, 6))
     group = data.draw(st.sampled_from([group, 0]))

@@ -124,7 +124,7 @@ def test_rows_of_another_shape_are_refused(pool):
     for x in (torch.ones(2, 63), torch.ones(64, 2).T, torch.ones(2, 64).double()):
         with pytest.raises(ValueError, match="x is"):
             products.floats(x, floats)
-    with pytest.raises(ValueError, match="rows are"):
+    with pytest.raises(ValueError, match="rows is"):
         products.ints(int_rows(2, 63), ints)
     with pytest.raises(ValueError, match="residual is"):
         products.ints(int_rows(2, 64), ints, torch.ones(2, 47))
@@ -216,6 +216,10 @@ VNNI = """
     for inner, outer in ((1, 1), (63, 65), (130, 80)):
         signature = OpSignature(op="linear", sizes=(("in", inner), ("out", outer)))
         assert prove(signature) is None, prove(signature)
+    from enginebay.conformance.linear_checks import check_scheme
+    from enginebay.hookspecs.kernel import KernelContext
+    from enginebay.plugins.kernels.cpu import CpuKernels
+    check_scheme(CpuKernels(KernelContext(device="cpu", threads=1)), "w8a8-groups", "vnni")
     print("right")
 """
 

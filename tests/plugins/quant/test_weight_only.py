@@ -102,9 +102,20 @@ def test_the_head_of_int4_may_have_eight_bits(head, expected):
     assert (packed.scheme, packed.group_size, packed.bias.shape) == (expected, 32, (10,))
 
 
+@pytest.mark.parametrize("group", [0, 32])
+def test_activations_of_int8_may_have_eight_bits(group):
+    """Rows have one scale or one a group, as the weight."""
+    quantizer = scheme("int8", activations="int8", group_size=group)
+    packed = quantizer.pack("a", "linear", weights(), None)
+    assert (packed.scheme, packed.inputs) == ("w8a8-groups", "int8")
+    assert packed.group_size == packed.input_group == group
+    assert packed.tensors["scales"].shape == (10, 192 // (group or 192))
+    told = "int8 dynamic, by group" if group else "int8 dynamic"
+    assert quantizer.report().activations == quantizer.activations == told
+
+
 def test_activations_of_int4_may_have_eight_bits():
-    """Rows in the groups of the weight; then the head is int8 by row under int8 rows, whatever
-    codes of eight bits a checkpoint has for it."""
+    """Rows in the groups of the weight, for the head of 8 bits as well."""
     quantizer = scheme("int4", activations="int8", group_size=64)
     packed = quantizer.pack("a", "linear", weights(), None)
     assert (packed.scheme, packed.inputs) == ("w4a8", "int8")
@@ -112,9 +123,12 @@ def test_activations_of_int4_may_have_eight_bits():
     plain = scheme("int4", group_size=64).pack("a", "linear", weights(), None)
     assert all(torch.equal(each, plain.tensors[key]) for key, each in packed.tensors.items())
     assert quantizer.pack_stored("b", "linear", stored_weight(4, 32), None).input_group == 32
-    assert quantizer.pack_stored("lm_head", "head", stored_weight(8, 32), None) is None
-    head = quantizer.pack("lm_head", "head", weights(), None)
-    assert (head.scheme, head.inputs, head.group_size, head.input_group) == ("w8a8", "int8", 0, 0)
+    for head in (
+        quantizer.pack_stored("lm_head", "head", stored_weight(8, 32), None),
+        quantizer.pack("lm_head", "head", weights(), None),
+    ):
+        assert (head.scheme, head.inputs) == ("w8a8-groups", "int8")
+        assert head.input_group == head.group_size > 0
     report = quantizer.report()
     assert (report.scheme, report.activations) == ("w4a8", "int8 dynamic, by group")
 

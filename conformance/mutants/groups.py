@@ -1,4 +1,4 @@
-"""Products of 4-bit codes and int8 rows with one fault each, of plain torch in float64."""
+"""Products of codes and int8 rows in groups with one fault each, of plain torch in float64."""
 
 import dataclasses
 from typing import Final
@@ -12,7 +12,7 @@ from .linears import Residual, of, weight_only
 from .mutant import Mutant
 
 
-def w4a8(x: QuantizedRows, packed: PackedLinear, residual: Residual = None) -> torch.Tensor:
+def in_groups(x: QuantizedRows, packed: PackedLinear, residual: Residual = None) -> torch.Tensor:
     """The right one for codes of groups and int8 rows of the same groups."""
     return weight_only(dequantized(x), packed, residual)
 
@@ -32,7 +32,7 @@ def groups_in_16_bits(
     values = x.values.long().unflatten(1, (x.scales.shape[1], -1))
     sums = torch.einsum("tgk,ngk->tgn", values, codes)
     off = ((sums + 2**15) % 2**16 - 2**15 - sums).double() * x.scales.double().unsqueeze(2)
-    out = w4a8(x, packed, residual)
+    out = in_groups(x, packed, residual)
     return out.add_((off * scales.double().T).sum(1).float())
 
 
@@ -40,7 +40,7 @@ def first_groups_scale(
     x: QuantizedRows, packed: PackedLinear, residual: Residual = None
 ) -> torch.Tensor:
     scales = x.scales[:, :1].expand(x.scales.shape)
-    return w4a8(QuantizedRows(x.values, scales), packed, residual)
+    return in_groups(QuantizedRows(x.values, scales), packed, residual)
 
 
 def offsets_of_values(
@@ -50,18 +50,32 @@ def offsets_of_values(
     bare = dataclasses.replace(
         packed, tensors={**packed.tensors, "offsets": torch.zeros_like(packed.tensors["scales"])}
     )
-    return w4a8(x, bare, residual).add_(packed.tensors["offsets"].sum(1))
+    return in_groups(x, bare, residual).add_(packed.tensors["offsets"].sum(1))
 
 
 def spread_groups(
     x: QuantizedRows, packed: PackedLinear, residual: Residual = None
 ) -> torch.Tensor:
-    out = w4a8(x, packed, residual)
+    out = in_groups(x, packed, residual)
     return out if torch.isfinite(x.scales).all() else out * float("nan")
 
 
+def narrow_bytes(x: QuantizedRows, packed: PackedLinear, residual: Residual = None) -> torch.Tensor:
+    """The code -128 becomes 127."""
+    weight = (packed.tensors["weight"].short() + (packed.tensors["weight"] == -128) * 255).to(
+        torch.int8
+    )
+    tensors = {**packed.tensors, "weight": weight}
+    return in_groups(x, dataclasses.replace(packed, tensors=tensors), residual)
+
+
 W4A8: Final = "kernel/linear_w4a8"
-NIBBLE_MUTANTS: Final[tuple[Mutant, ...]] = (
+W8A8: Final = "kernel/linear_w8a8_groups"
+RIGHT_IN_GROUPS: Final = (("w8a8-groups", in_groups), ("w4a8", in_groups))
+"""(scheme, callable) without a fault."""
+GROUP_MUTANTS: Final[tuple[Mutant, ...]] = (
+    of("w8a8-groups", "takes the first group's scale of a row", first_groups_scale, W8A8),
+    of("w8a8-groups", "turns the lowest code", narrow_bytes, W8A8),
     of("w4a8", "adds up a group in 16 bits", groups_in_16_bits, W4A8),
     of("w4a8", "takes the first group's scale of a row", first_groups_scale, W4A8),
     of("w4a8", "adds offsets once", offsets_of_values, W4A8),
