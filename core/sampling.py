@@ -86,7 +86,9 @@ class Chain:
         """
         if _processed(sampling):
             return False
-        return not self._active(self._edits, params, sampling) and self._best_only(params, sampling)
+        if self._active(self._edits, params, sampling):
+            return False
+        return self._best_only(self._active(self._shapes, params, sampling), params)
 
     def draw_greedy(self, rows: torch.Tensor) -> list[int | RowError]:
         """What ``draw`` gives for rows (float32 [R, V]) of greedy requests, at once.
@@ -108,11 +110,12 @@ class Chain:
         if fault is not None:
             raise fault
         row = self._edit(row, view)
-        if self._best_only(view.params, view.sampling):
+        shapes = self._active(self._shapes, view.params, view.sampling)
+        if self._best_only(shapes, view.params):
             candidates = Candidates(row).first()
             token_id = int(candidates.token_ids()[0])
         else:
-            candidates = self._shape(Candidates(row), view)
+            candidates = self._shape(shapes, Candidates(row), view)
             token_id = self._pick(candidates, view)
         return Drawn(token_id, candidates if _processed(view.sampling) else None)
 
@@ -131,8 +134,11 @@ class Chain:
             raise fault
         return row
 
-    def _shape(self, candidates: Candidates, view: RowView) -> Candidates:
-        for name, member in self._active(self._shapes, view.params, view.sampling):
+    @staticmethod
+    def _shape(
+        shapes: Sequence[tuple[str, Shape]], candidates: Candidates, view: RowView
+    ) -> Candidates:
+        for name, member in shapes:
             try:
                 candidates = member.shape(candidates, view)
             except Exception as error:
@@ -151,10 +157,9 @@ class Chain:
             raise TransformError(name, ValueError(f"it drew {token_id}, which is no token id"))
         return token_id
 
-    def _best_only(self, params: Mapping[str, Any], sampling: SamplingParams) -> bool:
+    def _best_only(self, shapes: Sequence[tuple[str, Shape]], params: Mapping[str, Any]) -> bool:
         """The first active shape leaves the best alone: no later member matters then."""
-        active = self._active(self._shapes, params, sampling)
-        name = active[0][0] if active else ""
+        name = shapes[0][0] if shapes else ""
         if name not in self._greedy:
             return False
         try:

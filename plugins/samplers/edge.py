@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .jit import inner
+from .jit import inner, part
 from .lanes import CHUNK, lowest_bit, reaching
 
 BUCKETS: Final = 256
@@ -30,7 +30,7 @@ def mask_of(logits: Any, number: Any, floor: Any) -> Any:
     return mask
 
 
-@inner
+@part
 def gather(logits: Any, tops: Any, floor: Any, found: Any) -> Any:
     """Places, ascending, of logits that reach ``floor``, into ``found``. :return: how many"""
     count = 0
@@ -83,7 +83,7 @@ def _ordered_edge(values: Any, masses: Any, count: Any, above: Any, wanted: Any)
     return edge, equals
 
 
-@inner
+@part
 def edge_of(values: Any, masses: Any, count: Any, wanted: Any) -> Any:
     """The last of the shortest head whose masses reach ``wanted``; of all when none does.
 

@@ -37,6 +37,11 @@ def inner(function: _Function) -> _Function:
     return cast("_Function", numba.njit(function, inline="always"))
 
 
+def part(function: _Function) -> _Function:
+    """Compiled once for all functions that call it: for what is long, and called seldom."""
+    return cast("_Function", numba.njit(function))
+
+
 def entry(function: _Function) -> _Function:
     """Compiled at the first call, or loaded from the cache folder."""
     before = numba.config.CACHE_DIR

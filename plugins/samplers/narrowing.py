@@ -14,7 +14,7 @@ import torch
 from enginebay.candidates import Candidates
 
 from .edge import edge_of, gather, mask_of
-from .jit import entry, inner
+from .jit import entry, part
 from .lanes import CHUNK, lowest_bit
 from .tops import Floats, fill_tops, tops_of
 from .weights import FAR, PARTS, fill_weights, mass_of
@@ -28,7 +28,7 @@ _MARGIN: Final = 1e-3
 """By which a bound on logits is lowered: weights and their logarithms are rounded."""
 
 
-@inner
+@part
 def _nth(numbers: Any, count: Any, least: Any) -> Any:
     """The ``count``-th largest of more; ``least`` for all below it."""
     values, ones = np.empty_like(numbers), np.ones(numbers.shape[0], np.int64)
@@ -37,7 +37,7 @@ def _nth(numbers: Any, count: Any, least: Any) -> Any:
     return edge_of(values, ones, values.shape[0], count)[0]
 
 
-@inner
+@part
 def _listed(logits: Any, tops: Any, edge: Any, equals: Any, places: Any, values: Any) -> Any:
     """Places, ascending, and logits of a head. :return: how many, -1 when there is no room"""
     count = 0
@@ -82,6 +82,16 @@ def _leaders(logits: Any, tops: Any, count: Any, places: Any, listed: Any) -> An
     return _listed(logits, tops, edge, equals, places, listed), edge, equals
 
 
+@part
+def _least(count: Any, top: Any, spare: Any) -> Any:
+    """A logit that all that must be kept reach, when so much mass may be left out."""
+    least = top - FAR
+    share = (np.float64(spare) / count - 0.5) / PARTS
+    if share > 0.0:
+        least = max(least, np.float32(np.float64(top) + np.log(share) - _MARGIN))
+    return least
+
+
 @entry
 def _nucleus(logits: Any, tops: Any, share: Any, places: Any, listed: Any) -> Any:
     """Head whose mass reaches ``share`` of all.
@@ -96,10 +106,7 @@ def _nucleus(logits: Any, tops: Any, share: Any, places: Any, listed: Any) -> An
     weights = np.empty(logits.shape[0], np.float32)
     total = fill_weights(logits, tops, top, weights)
     wanted = min(np.int64(math.ceil(share * np.float64(total))), total)
-    spare = (np.float64(total - wanted) / logits.shape[0] - 0.5) / PARTS
-    least = top - FAR
-    if spare > 0.0:
-        least = max(least, np.float32(np.float64(top) + np.log(spare) - _MARGIN))
+    least = _least(logits.shape[0], top, total - wanted)
     floor = _nth(tops, CHUNKS, least) if tops.shape[0] > CHUNKS else least
     found = np.empty(logits.shape[0], np.int32)
     while True:

@@ -62,7 +62,11 @@ class Penalties:
 
     def active(self, params: Mapping[str, Any], sampling: SamplingParams) -> bool:
         """Any of the three."""
-        return any(params[field.name] != field.neutral for field in self.fields)
+        return bool(
+            params["repetition_penalty"] != 1.0
+            or params["presence_penalty"]
+            or params["frequency_penalty"]
+        )
 
     def edit(self, row: torch.Tensor, view: RowView) -> None:
         """Repetition first, then presence and frequency."""

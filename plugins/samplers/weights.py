@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .jit import inner
+from .jit import inner, part
 from .lanes import CHUNK, bits_of, power_of_two
 
 PARTS: Final = 2.0**44
@@ -64,7 +64,7 @@ def _mass_of_all(weights: Any) -> Any:
     return total - weights.shape[0] * bits_of(_ROUND)
 
 
-@inner
+@part
 def fill_weights(logits: Any, tops: Any, top: Any, weights: Any) -> Any:
     """The weight of each logit (float32 [C]), where it may have a mass.
 
