@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import torch
 
 from enginebay import hookimpl
@@ -64,5 +65,5 @@ class Temperature:
 @hookimpl
 def enginebay_sampler(options: Options, context: SamplerContext) -> Transform:
     """Build it, compiled: the first request does not wait for that."""
-    scaled(torch.zeros(1).numpy(), 1.0)
+    scaled(np.zeros(1, dtype=np.float32), 1.0)
     return Temperature()
