@@ -84,8 +84,8 @@ def check_quantize(call: Quantize) -> None:
         near = randn(9, size, seed=size) * 4
         for scale in STATIC[1:]:
             static = torch.tensor([scale])
-            found = call(near, static, 0)
-            hold_quantized("kernel/quantize", found, near.double(), static, told)
+            stepped = call(near, static, 0)
+            hold_quantized("kernel/quantize", stepped, near.double(), static, told)
     halves = torch.arange(-126.5, 127).repeat(2, 1)
     halves[0, 0] = 127.0  # so that this row's own scale is 1
     for row, given in ((0, None), (1, torch.ones(1))):

@@ -103,4 +103,9 @@ def exact_rows(packed: PackedLinear, rows: torch.Tensor) -> torch.Tensor:
     if packed.inputs == "float":
         return wide
     values, scales = wide[:, : packed.in_features], wide[:, packed.in_features :]
-    return (values.unflatten(1, (scales.shape[1], -1)) * scales.unsqueeze(2)).flatten(1)
+    return (in_groups(values, scales.shape[1]) * scales.unsqueeze(2)).flatten(1)
+
+
+def in_groups(values: torch.Tensor, groups: int) -> torch.Tensor:
+    """[T, K] as [T, groups, K / groups]; T may be 0."""
+    return values.reshape(values.shape[0], groups, values.shape[1] // groups)

@@ -8,18 +8,19 @@ import torch
 from enginebay.hookspecs.kernel import QuantizedRows
 from enginebay.hookspecs.quant import PackedLinear
 
+from ..sample_layers import in_groups
 from .linears import Residual, of, weight_only
 from .mutant import Mutant
 
 
-def in_groups(x: QuantizedRows, packed: PackedLinear, residual: Residual = None) -> torch.Tensor:
+def right(x: QuantizedRows, packed: PackedLinear, residual: Residual = None) -> torch.Tensor:
     """The right one for codes of groups and int8 rows of the same groups."""
     return weight_only(dequantized(x), packed, residual)
 
 
 def dequantized(x: QuantizedRows) -> torch.Tensor:
     """float64 [T, K]"""
-    values = x.values.double().unflatten(1, (x.scales.shape[1], -1))
+    values = in_groups(x.values.double(), x.scales.shape[1])
     return (values * x.scales.double().unsqueeze(2)).flatten(1)
 
 
@@ -29,10 +30,10 @@ def groups_in_16_bits(
     """The sums of a group wrap at 16 bits."""
     scales = packed.tensors["scales"]
     codes = packed.tensors["weight"].long().view(*scales.shape, -1)
-    values = x.values.long().unflatten(1, (x.scales.shape[1], -1))
+    values = in_groups(x.values.long(), x.scales.shape[1])
     sums = torch.einsum("tgk,ngk->tgn", values, codes)
     off = ((sums + 2**15) % 2**16 - 2**15 - sums).double() * x.scales.double().unsqueeze(2)
-    out = in_groups(x, packed, residual)
+    out = right(x, packed, residual)
     return out.add_((off * scales.double().T).sum(1).float())
 
 
@@ -40,7 +41,7 @@ def first_groups_scale(
     x: QuantizedRows, packed: PackedLinear, residual: Residual = None
 ) -> torch.Tensor:
     scales = x.scales[:, :1].expand(x.scales.shape)
-    return in_groups(QuantizedRows(x.values, scales), packed, residual)
+    return right(QuantizedRows(x.values, scales), packed, residual)
 
 
 def offsets_of_values(
@@ -50,13 +51,13 @@ def offsets_of_values(
     bare = dataclasses.replace(
         packed, tensors={**packed.tensors, "offsets": torch.zeros_like(packed.tensors["scales"])}
     )
-    return in_groups(x, bare, residual).add_(packed.tensors["offsets"].sum(1))
+    return right(x, bare, residual).add_(packed.tensors["offsets"].sum(1))
 
 
 def spread_groups(
     x: QuantizedRows, packed: PackedLinear, residual: Residual = None
 ) -> torch.Tensor:
-    out = in_groups(x, packed, residual)
+    out = right(x, packed, residual)
     return out if torch.isfinite(x.scales).all() else out * float("nan")
 
 
@@ -66,12 +67,12 @@ def narrow_bytes(x: QuantizedRows, packed: PackedLinear, residual: Residual = No
         torch.int8
     )
     tensors = {**packed.tensors, "weight": weight}
-    return in_groups(x, dataclasses.replace(packed, tensors=tensors), residual)
+    return right(x, dataclasses.replace(packed, tensors=tensors), residual)
 
 
 W4A8: Final = "kernel/linear_w4a8"
 W8A8: Final = "kernel/linear_w8a8_groups"
-RIGHT_IN_GROUPS: Final = (("w8a8-groups", in_groups), ("w4a8", in_groups))
+RIGHT_IN_GROUPS: Final = (("w8a8-groups", right), ("w4a8", right))
 """(scheme, callable) without a fault."""
 GROUP_MUTANTS: Final[tuple[Mutant, ...]] = (
     of("w8a8-groups", "takes the first group's scale of a row", first_groups_scale, W8A8),

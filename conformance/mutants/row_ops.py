@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from enginebay.hookspecs.kernel import QuantizedRows
 
+from ..sample_layers import in_groups
 from .mutant import Mutant
 from .one_op import mutant
 
@@ -29,16 +30,15 @@ def quantize(
     x: torch.Tensor, scale: Scale, group: int = 0, greatest: float = 127.0
 ) -> QuantizedRows:
     """The right one, with the greatest value to choose."""
-    top = x.unflatten(1, (-1, group or x.shape[1])).abs().amax(dim=2).float()
+    top = in_groups(x, x.shape[1] // group if group else 1).abs().amax(dim=2).float()
     own = torch.where(top == 0, 1.0, top / greatest)
     return as_values(x, own if scale is None else scale.expand(top.shape).contiguous())
 
 
 def exact_steps(x: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """float64 [T, K]: rows in steps of ``scales`` [T, G]."""
-    return (x.double().unflatten(1, (scales.shape[1], -1)) / scales.double().unsqueeze(2)).flatten(
-        1
-    )
+    steps = in_groups(x.double(), scales.shape[1]) / scales.double().unsqueeze(2)
+    return steps.flatten(1)
 
 
 def as_values(x: torch.Tensor, scales: torch.Tensor) -> QuantizedRows:
@@ -85,7 +85,7 @@ def scale_without_the_tail(x: torch.Tensor, scale: Scale, group: int) -> Quantiz
 
 def zeros_without_a_scale(x: torch.Tensor, scale: Scale, group: int) -> QuantizedRows:
     right = quantize(x, scale, group)
-    zeros = (right.values.unflatten(1, (right.scales.shape[1], -1)) == 0).all(dim=2)
+    zeros = (in_groups(right.values, right.scales.shape[1]) == 0).all(dim=2)
     return QuantizedRows(right.values, torch.where(zeros, 0.0, right.scales))
 
 

@@ -52,7 +52,8 @@ def pack_int_groups(packed: PackedLinear) -> PackedLinear:
     layer, groups = pack_int(packed), packed.tensors["scales"].shape[1]
     tensors = {"weight": layer.tensors["weight"], "scales": _lanes(packed.tensors["scales"])}
     if VNNI:
-        codes = packed.tensors["weight"].unflatten(1, (groups, -1)).to(torch.int32)
+        weight = packed.tensors["weight"]
+        codes = weight.view(len(weight), groups, packed.in_features // groups)
         tensors["start"] = _lanes(codes.sum(dim=2, dtype=torch.int32) * -128)
     return _panels(packed, tensors, packed.in_features // GROUP, groups)
 

@@ -45,5 +45,6 @@ def silu_and_mul_quantize(
 
 def dequantized_rows(x: QuantizedRows) -> torch.Tensor:
     """What int8 rows stand for: float32 [T, K]."""
-    grouped = x.values.float().unflatten(1, (x.scales.shape[1], -1))
+    (rows, size), groups = x.values.shape, x.scales.shape[1]
+    grouped = x.values.float().view(rows, groups, size // groups)
     return (grouped * x.scales.unsqueeze(2)).flatten(1)
