@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 
-from .candidates import Candidates, top_of
+from .candidates import Candidates, first_best, top_of
 from .errors import EnginebayError, StackError
 from .flow import SamplingParams
 from .hookspecs.sampler import Draw, Edit, Field, Greedy, RowView, Shape, Transform
@@ -190,7 +190,7 @@ def best_of(rows: torch.Tensor) -> tuple[list[int], list[float]]:
     longer than the search, when a step has just emptied the caches.
     """
     if rows.device.type != "cpu":
-        best = rows.argmax(dim=1)
+        best = first_best(rows)
         return best.tolist(), rows.gather(1, best.unsqueeze(1)).squeeze(1).tolist()
     values = rows.numpy()
     tokens: list[int] = values.argmax(axis=1).tolist()
