@@ -35,19 +35,9 @@ Cell = tuple[int, int]
 
 @emitted(types.void, *[types.intp] * 11)
 def w4a8_tile(
-    builder: Any,
-    rows: Any,
-    x: Any,
-    x_step: Any,
-    codes: Any,
-    size: Any,
-    groups: Any,
-    scales: Any,
-    offsets: Any,
-    x_scales: Any,
-    x_sums: Any,
-    out: Any,
-) -> None:
+    builder: Any, rows: Any, x: Any, x_step: Any, codes: Any, size: Any, groups: Any,
+    scales: Any, offsets: Any, x_scales: Any, x_sums: Any, out: Any,
+) -> None:  # fmt: skip
     """out[r, :] = x[r] times a panel of codes 0 .. 15.
 
     Addresses of float32 unless said; an int8 row stands for its values times its scales.
@@ -234,8 +224,8 @@ def _pairs(builder: Any, codes: Any, x: Any) -> Any:
 
 
 def _every_other(builder: Any, values: Any, first: int) -> Any:
-    lanes = list(range(first, values.type.count, 2))
-    return builder.shuffle_vector(values, values, _order(lanes))
+    order = _order(list(range(first, values.type.count, 2)))
+    return builder.shuffle_vector(values, values, order)
 
 
 def _by_halves(builder: Any, call: Any, x: Any, y: Any) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
 from enginebay import hookimpl
@@ -61,7 +62,7 @@ class Gumbel:
 @hookimpl
 def enginebay_sampler(options: Options, context: SamplerContext) -> Transform:
     """Build it, compiled: the first request does not wait for that."""
-    some = Candidates(torch.zeros(4))
+    some = Candidates(torch.from_numpy(np.zeros(4, dtype=np.float32)))
     best_of_row(*row_of(some), place(0, 0, 0))
     best_among(some.logits.numpy(), some.token_ids().numpy(), place(0, 0, 0))
     return Gumbel(context.vocab_size)

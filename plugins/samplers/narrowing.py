@@ -199,5 +199,5 @@ def _kept(find: Any, candidates: Candidates, bound: Any, many: int) -> Candidate
 
 def compiled() -> None:
     """Compile what is not compiled yet."""
-    some = Candidates(torch.zeros(2 * CHUNK))
+    some = Candidates(torch.from_numpy(np.zeros(2 * CHUNK, dtype=np.float32)))
     leaders(some, 1), nucleus(some, 0.5), near(some, 0.0, many=1)
