@@ -11,6 +11,8 @@ from enginebay.hookspecs.quant import PackedLinear
 GROUPED: Final = ("int8", "int4", "w8a8-groups", "w4a8")
 SPREAD: Final = {"w8a8": 73.3, "int8": 73.9, "int4": 4.61, "w8a8-groups": 73.9, "w4a8": 4.61}
 NIBBLES: Final = ("int4", "w4a8")
+INTEGER: Final = ("w8a8", "w8a8-groups", "w4a8")
+"""Schemes whose rows are int8, in the groups of the weight."""
 """Standard deviation of the codes: scales divide by it, so that weights have unit variance."""
 
 
@@ -64,8 +66,8 @@ def sample(
         packed,
         tensors=tensors,
         group_size=group,
-        inputs="int8" if "a8" in scheme else "float",
-        input_group=group if scheme in GROUPED and "a8" in scheme else 0,
+        inputs="int8" if scheme in INTEGER else "float",
+        input_group=group if scheme in INTEGER else 0,
     )
     return Sample(packed, (spread + starts.double().unsqueeze(-1)).view(outputs, columns))
 

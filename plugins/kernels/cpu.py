@@ -30,6 +30,7 @@ from enginebay.hookspecs.quant import PackedLinear
 
 from .cpu_attention import CpuAttention
 from .cpu_codes import Codes
+from .cpu_declines import float32_only, groups_only, scheme_only, without_offsets
 from .cpu_linear import Products
 from .cpu_logits import Logits
 from .cpu_lookup import embedding
@@ -70,37 +71,6 @@ def int_mm(
     if packed.bias is not None:
         product += packed.bias
     return product if residual is None else residual.add_(product)
-
-
-def float32_only(signature: OpSignature) -> str | None:
-    """Why not, for another compute dtype."""
-    if signature.dtype != "float32":
-        return f"computes in float32, not {signature.dtype}"
-    return None
-
-
-def scheme_only(scheme: str) -> Callable[[OpSignature], str | None]:
-    """Why not, for another dtype or scheme."""
-
-    def supports(signature: OpSignature) -> str | None:
-        if signature.scheme not in ((scheme, "") if scheme == "float" else (scheme,)):
-            return f"runs the scheme {scheme!r}, not {signature.scheme!r}"
-        return float32_only(signature)
-
-    return supports
-
-
-def groups_that_fit(signature: OpSignature) -> str | None:
-    """Why not, for another dtype or scheme, offsets, or groups that the tile can't take."""
-    sizes = dict(signature.sizes)
-    size = sizes.get("group", sizes.get("in", GROUP))
-    if sizes.get("group") != sizes.get("input_group"):
-        return "wants the same groups of columns for weights and rows"
-    if size % GROUP:
-        return f"runs groups of a multiple of {GROUP} columns, not of {size}"
-    if "offsets" in signature.features:
-        return "runs int8 codes without offsets"
-    return scheme_only("w8a8-groups")(signature)
 
 
 def known_features_only(signature: OpSignature) -> str | None:
@@ -166,18 +136,12 @@ class CpuKernels:
     def _int8(self, op: str) -> Sequence[Offer]:
         """Products of int8 with int8; exact, so that any of them is row-invariant."""
         ints, w8a8 = self.products.ints, scheme_only("w8a8")
+        groups = groups_only(without_offsets("w8a8-groups"), GROUP)
         proof = prove_int8(ints, pack_int)
         return (
             Offer(op, "int8-panels", ints, True, w8a8, proof, pack_int),
             Offer(op, "torch-int-mm", int_mm, True, w8a8, prove_int8(int_mm)),
-            Offer(
-                op,
-                "int8-groups",
-                self.products.int_groups,
-                True,
-                groups_that_fit,
-                pack=pack_int_groups,
-            ),
+            Offer(op, "int8-groups", self.products.int_groups, True, groups, pack=pack_int_groups),
         )
 
 

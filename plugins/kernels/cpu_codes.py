@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-from enginebay.hookspecs.kernel import Offer, OpSignature, QuantizedRows
+from enginebay.hookspecs.kernel import Offer, QuantizedRows
 from enginebay.hookspecs.quant import PackedLinear
 
 from .cpu_block import Scratch
@@ -22,6 +22,7 @@ from .cpu_codes_jobs import (
     TILE_BYTES,
 )
 from .cpu_codes_panels import GROUPS, ROWS, CodePanels, pack_bytes, pack_nibbles, pack_quads
+from .cpu_declines import groups_only, scheme_only, without_offsets
 from .cpu_jit import Task
 from .cpu_pool import Pool
 from .cpu_rows import expect, row_step
@@ -41,13 +42,15 @@ class Codes:
 
     def offers(self) -> tuple[Offer, ...]:
         """Both products as ``linear`` and as ``logits``, which is float32 anyway."""
+        whole, nibbles = without_offsets("int8"), scheme_only("int4")
+        quads = groups_only(scheme_only("w4a8"), STEP)
         return tuple(
             offer
             for op in ("linear", "logits")
             for offer in (
-                Offer(op, "int8-codes", self.bytes, True, _supports_bytes, pack=pack_bytes),
-                Offer(op, "int4-codes", self.nibbles, True, _supports_nibbles, pack=pack_nibbles),
-                Offer(op, "w4a8-panels", self.quads, True, _supports_quads, pack=pack_quads),
+                Offer(op, "int8-codes", self.bytes, True, whole, pack=pack_bytes),
+                Offer(op, "int4-codes", self.nibbles, True, nibbles, pack=pack_nibbles),
+                Offer(op, "w4a8-panels", self.quads, True, quads, pack=pack_quads),
             )
         )
 
@@ -127,34 +130,3 @@ def _laid_out(packed: PackedLinear) -> CodePanels:
         msg = f"layer {packed.name!r} was not laid out by this kernel's pack"
         raise TypeError(msg)
     return packed
-
-
-def _supports_bytes(signature: OpSignature) -> str | None:
-    """Why not, for another dtype, another scheme, or int8 codes with offsets."""
-    if signature.scheme == "int8" and "offsets" in signature.features:
-        return "runs int8 codes without offsets"
-    return _supports("int8", signature)
-
-
-def _supports_nibbles(signature: OpSignature) -> str | None:
-    """Why not, for another dtype or scheme."""
-    return _supports("int4", signature)
-
-
-def _supports_quads(signature: OpSignature) -> str | None:
-    """Why not, for another dtype or scheme, or for groups that don't fit."""
-    sizes = dict(signature.sizes)
-    size = sizes.get("group", sizes.get("in", STEP))
-    if sizes.get("group") != sizes.get("input_group"):
-        return "wants the same groups of columns for weights and rows"
-    if size % STEP:
-        return f"runs groups of a multiple of {STEP} columns, not of {size}"
-    return _supports("w4a8", signature)
-
-
-def _supports(scheme: str, signature: OpSignature) -> str | None:
-    if signature.scheme != scheme:
-        return f"runs the scheme {scheme!r}, not {signature.scheme!r}"
-    if signature.dtype != "float32":
-        return f"computes in float32, not {signature.dtype}"
-    return None

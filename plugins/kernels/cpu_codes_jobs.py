@@ -29,7 +29,8 @@ from .cpu_codes_tile import COLUMNS, ROW, byte_tile, nibble_tile
 from .cpu_features import wide
 from .cpu_jit import Task, inlined
 from .cpu_lanes import WIDTH, splat, total
-from .cpu_memory import fetch, floats, load, longs, put
+from .cpu_linear_jobs import settle
+from .cpu_memory import fetch, floats, load, longs
 from .cpu_products import COLUMNS as QUAD_COLUMNS
 from .cpu_products import MAX_ROWS
 from .cpu_w4a8_tile import sum_bytes, w4a8_tile
@@ -79,11 +80,7 @@ def _finish(w: Any, panel: int, columns: int, row: int, count: int, tile: int) -
         begin = panel * columns
         for column in range(begin, min(begin + columns, width), WIDTH):
             value = load(product, column - begin)
-            if w[BIAS] != 0:
-                value = value + load(floats(w[BIAS]), column)
-            if w[ADDS] != 0:
-                value = fetch(target, column, width) + value
-            put(target, column, width, value)
+            settle(target, column, width, value, w[BIAS], w[ADDS])
 
 
 def _multiply_bytes(arguments: int, item: int, slot: int) -> None:

@@ -11,6 +11,7 @@ from enginebay.hookspecs.quant import PackedLinear
 from .cpu_block import Block
 from .cpu_codes_tile import COLUMNS
 from .cpu_lanes import WIDTH
+from .cpu_panels import filled, lanes
 from .cpu_products import COLUMNS as QUAD_COLUMNS
 from .cpu_w4a8_tile import STEP
 
@@ -29,10 +30,10 @@ class CodePanels(PackedLinear):
 
 def pack_bytes(packed: PackedLinear) -> PackedLinear:
     """int8 [N, K] -> [N / 64, K, 64], scales [N, G] -> [N / 64, G, 64]; zeros fill up."""
-    codes = _filled(packed.tensors["weight"]).view(-1, COLUMNS, packed.in_features)
+    codes = filled(packed.tensors["weight"], COLUMNS).view(-1, COLUMNS, packed.in_features)
     tensors = {
         "weight": codes.transpose(1, 2).contiguous(),
-        "scales": _lanes(packed.tensors["scales"]),
+        "scales": lanes(packed.tensors["scales"].float(), COLUMNS),
     }
     return _panels(packed, tensors)
 
@@ -44,7 +45,7 @@ def pack_nibbles(packed: PackedLinear) -> PackedLinear:
     vector v: see ``nibble_tile``.
     """
     groups = packed.tensors["scales"].shape[1]
-    codes = _filled(packed.tensors["weight"]).view(-1, groups, packed.in_features // groups)
+    codes = filled(packed.tensors["weight"], COLUMNS).view(-1, groups, packed.in_features // groups)
     if codes.shape[2] % 2:
         codes = F.pad(codes, (0, 1))
     # panel, high or low byte, high or low half, lane, group, word, column of a pair
@@ -52,11 +53,11 @@ def pack_nibbles(packed: PackedLinear) -> PackedLinear:
     both = split[:, :, 0] | (split[:, :, 1] << 4)
     weight = both.permute(0, 3, 4, 2, 5, 1).reshape(both.shape[0], -1, COLUMNS)
     divisors = torch.tensor([1.0, 16.0, 256.0, 4096.0]).repeat_interleave(WIDTH)
-    scales = _lanes(packed.tensors["scales"])
+    scales = lanes(packed.tensors["scales"].float(), COLUMNS)
     tensors = {
         "weight": weight.contiguous(),
         "scales": scales / divisors.to(scales.device),
-        "offsets": _lanes(packed.tensors["offsets"]),
+        "offsets": lanes(packed.tensors["offsets"].float(), COLUMNS),
     }
     return _panels(packed, tensors)
 
@@ -65,32 +66,20 @@ def pack_quads(packed: PackedLinear) -> PackedLinear:
     """uint8 [N, K] of 0 .. 15 -> uint8 [N / C, K / 8, vectors, 16 lanes, 4] for the C columns
     of a panel, eight codes of a lane in four bytes: see ``w4a8_tile``."""
     steps = packed.in_features // STEP
-    codes = _filled(packed.tensors["weight"], QUAD_COLUMNS)
+    codes = filled(packed.tensors["weight"], QUAD_COLUMNS)
     split = codes.view(-1, QUAD_COLUMNS // WIDTH, WIDTH, steps, 2, 4)
     both = split[:, :, :, :, 0] | (split[:, :, :, :, 1] << 4)
     weight = both.permute(0, 3, 1, 2, 4).contiguous()
-    tensors = {name: _lanes(packed.tensors[name], QUAD_COLUMNS) for name in ("scales", "offsets")}
+    tensors = {
+        name: lanes(packed.tensors[name].float(), QUAD_COLUMNS) for name in ("scales", "offsets")
+    }
     return _panels(packed, {"weight": weight, **tensors}, QUAD_COLUMNS)
-
-
-def _filled(values: torch.Tensor, columns: int = COLUMNS) -> torch.Tensor:
-    """[N, ...], up to a whole panel."""
-    missing = -values.shape[0] % columns
-    if not missing:
-        return values.contiguous()
-    return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))])
-
-
-def _lanes(values: torch.Tensor, columns: int = COLUMNS) -> torch.Tensor:
-    """float32 [N, G] -> [N / columns, G, columns]."""
-    panels = _filled(values.float(), columns).view(-1, columns, values.shape[1])
-    return panels.transpose(1, 2).contiguous()
 
 
 def _panels(
     packed: PackedLinear, tensors: dict[str, torch.Tensor], columns: int = COLUMNS
 ) -> CodePanels:
-    bias = None if packed.bias is None else _filled(packed.bias.float(), columns)
+    bias = None if packed.bias is None else filled(packed.bias.float(), columns)
     fields = {each.name: getattr(packed, each.name) for each in dataclasses.fields(packed)}
     layer = CodePanels(**{**fields, "tensors": tensors, "bias": bias})
     weight, scales = tensors["weight"], tensors["scales"]

@@ -50,6 +50,28 @@ ZERO: Final = np.float32(0.0)
 
 
 @inlined
+def settle(target: Any, column: int, width: int, value: Any, bias: int, adds: int) -> None:
+    """Sixteen outputs of a row: bias and residual, where there are, and their place.
+
+    :param bias: address of float32, or 0
+    :param adds: not 0: ``target`` holds a residual
+    """
+    if bias != 0:
+        value = value + load(floats(bias), column)
+    if adds != 0:
+        value = fetch(target, column, width) + value
+    put(target, column, width, value)
+
+
+@inlined
+def _prepare(w: Any, block: int, count: int, rows: int, step: int) -> None:
+    """Rows ``block`` and on as the integer tile reads them, ``step`` bytes apart."""
+    for r in range(count):
+        source = w[X] + (block + r) * w[X_STEP]
+        prepare_row(source, w[INNER], w[STEPS] * GROUP, rows + r * step)
+
+
+@inlined
 def _finish(
     w: Any, panel: int, row: int, count: int, sums: int, product: Any, scaled: bool
 ) -> None:
@@ -67,11 +89,7 @@ def _finish(
                 value = value * splat(floats(w[ROW_SCALES])[row + r])
             else:
                 value = load(product, place)
-            if w[BIAS] != 0:
-                value = value + load(floats(w[BIAS]), column)
-            if w[ADDS] != 0:
-                value = fetch(target, column, width) + value
-            put(target, column, width, value)
+            settle(target, column, width, value, w[BIAS], w[ADDS])
 
 
 def _multiply_ints(arguments: int, item: int, slot: int) -> None:
@@ -83,9 +101,7 @@ def _multiply_ints(arguments: int, item: int, slot: int) -> None:
     panel_bytes = w[STEPS] * GROUP * COLUMNS
     for block in range(0, w[ROWS], BLOCK_ROWS):
         count = min(BLOCK_ROWS, w[ROWS] - block)
-        for r in range(count):
-            source = w[X] + (block + r) * w[X_STEP]
-            prepare_row(source, w[INNER], w[STEPS] * GROUP, rows + r * step)
+        _prepare(w, block, count, rows, step)
         for panel in range(item * w[SHARE], min(w[PANELS], (item + 1) * w[SHARE])):
             weights, start = w[WEIGHTS] + panel * panel_bytes, w[START] + 4 * panel * COLUMNS
             for r in range(0, count, MAX_ROWS):
@@ -118,9 +134,7 @@ def _multiply_groups(arguments: int, item: int, slot: int) -> None:
     steps = w[STEPS] // w[GROUPS]
     for block in range(0, w[ROWS], BLOCK_ROWS):
         count = min(BLOCK_ROWS, w[ROWS] - block)
-        for r in range(count):
-            source = w[X] + (block + r) * w[X_STEP]
-            prepare_row(source, w[INNER], w[STEPS] * GROUP, rows + r * step)
+        _prepare(w, block, count, rows, step)
         for panel in range(item * w[SHARE], min(w[PANELS], (item + 1) * w[SHARE])):
             for r in range(0, count, MAX_ROWS):
                 some = min(MAX_ROWS, count - r)

@@ -37,31 +37,40 @@ def pack_float(packed: PackedLinear) -> PackedLinear:
 def pack_int(packed: PackedLinear) -> PackedLinear:
     """int8 [N, K] -> panels [N / COLUMNS, K / GROUP, COLUMNS, GROUP], filled up with zeros;
     with VNNI also ``start``, what the shift of the rows by 128 has to be made up with."""
-    weight = packed.tensors["weight"]
-    steps = -(-packed.in_features // GROUP)
-    padded = _padded(weight, steps * GROUP)
-    panels = padded.view(-1, COLUMNS, steps, GROUP).transpose(1, 2).contiguous()
-    tensors = {"weight": panels, "scales": _filled(packed.tensors["scales"])}
+    padded = _padded_codes(packed)
+    tensors = {
+        "weight": _int_panels(padded),
+        "scales": filled(packed.tensors["scales"].float(), COLUMNS),
+    }
     if VNNI:
         tensors["start"] = (padded.to(torch.int32).sum(dim=1) * -128).to(torch.int32)
-    return _panels(packed, tensors, steps)
+    return _panels(packed, tensors, padded.shape[1] // GROUP)
 
 
 def pack_int_groups(packed: PackedLinear) -> PackedLinear:
     """As ``pack_int``, with ``scales`` and ``start`` as panels [N / COLUMNS, G, COLUMNS]."""
-    layer, groups = pack_int(packed), packed.tensors["scales"].shape[1]
-    tensors = {"weight": layer.tensors["weight"], "scales": _lanes(packed.tensors["scales"])}
+    padded, scales = _padded_codes(packed), packed.tensors["scales"]
+    groups = scales.shape[1]
+    tensors = {"weight": _int_panels(padded), "scales": lanes(scales.float(), COLUMNS)}
     if VNNI:
-        weight = packed.tensors["weight"]
-        codes = weight.view(len(weight), groups, packed.in_features // groups)
-        tensors["start"] = _lanes(codes.sum(dim=2, dtype=torch.int32) * -128)
-    return _panels(packed, tensors, packed.in_features // GROUP, groups)
+        codes = padded.view(len(padded), groups, packed.in_features // groups)
+        tensors["start"] = lanes(codes.sum(dim=2, dtype=torch.int32) * -128, COLUMNS)
+    return _panels(packed, tensors, padded.shape[1] // GROUP, groups)
 
 
-def _lanes(values: torch.Tensor) -> torch.Tensor:
-    """[N, G] -> [N / COLUMNS, G, COLUMNS], filled up with zeros."""
-    filled = torch.nn.functional.pad(values, (0, 0, 0, -values.shape[0] % COLUMNS))
-    return filled.view(-1, COLUMNS, values.shape[1]).transpose(1, 2).contiguous()
+def _padded_codes(packed: PackedLinear) -> torch.Tensor:
+    return _padded(packed.tensors["weight"], -(-packed.in_features // GROUP) * GROUP)
+
+
+def _int_panels(padded: torch.Tensor) -> torch.Tensor:
+    split = padded.view(-1, COLUMNS, padded.shape[1] // GROUP, GROUP)
+    return split.transpose(1, 2).contiguous()
+
+
+def lanes(values: torch.Tensor, columns: int) -> torch.Tensor:
+    """[N, G] -> [N / columns, G, columns], filled up with zeros."""
+    panels = filled(values, columns).view(-1, columns, values.shape[1])
+    return panels.transpose(1, 2).contiguous()
 
 
 def _padded(weight: torch.Tensor, columns: int) -> torch.Tensor:
@@ -74,16 +83,18 @@ def _padded(weight: torch.Tensor, columns: int) -> torch.Tensor:
     )
 
 
-def _filled(values: torch.Tensor) -> torch.Tensor:
-    """float32 [N], up to a whole panel."""
-    missing = -len(values) % COLUMNS
-    return torch.nn.functional.pad(values.float(), (0, missing)) if missing else values
+def filled(values: torch.Tensor, columns: int) -> torch.Tensor:
+    """[N, ...] with zeros up to a whole panel of ``columns``."""
+    missing = -values.shape[0] % columns
+    if not missing:
+        return values.contiguous()
+    return torch.cat([values, values.new_zeros((missing, *values.shape[1:]))])
 
 
 def _panels(
     packed: PackedLinear, tensors: dict[str, torch.Tensor], steps: int, groups: int = 1
 ) -> Panels:
-    bias = None if packed.bias is None else _filled(packed.bias)
+    bias = None if packed.bias is None else filled(packed.bias.float(), COLUMNS)
     fields = {each.name: getattr(packed, each.name) for each in dataclasses.fields(packed)}
     row_bytes = steps * GROUP * ROW_BYTES
     layer = Panels(**{**fields, "tensors": tensors, "bias": bias}, row_bytes=row_bytes)
